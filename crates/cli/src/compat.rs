@@ -108,6 +108,7 @@ mod zpool_scrub;
 mod zpool_set;
 mod zpool_status;
 mod zpool_status_advice;
+mod zpool_status_dedup;
 mod zpool_sync;
 mod zpool_trim;
 pub(crate) mod zpool_upgrade;

@@ -9,13 +9,14 @@
 //! counts nothing: the reserve of the pool is for it.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use format::dnode::{self, SLOT, SLOTS_PER_BLOCK};
 use format::{ObjectId, blkptr};
 use storage::Storage;
 
 use crate::head::Head;
+use crate::policy::Policy;
 
 /// Most copies of a block.
 const COPIES_MAX: u8 = 3;
@@ -41,6 +42,8 @@ pub(crate) type Nodes = BTreeSet<(u8, u64)>;
 pub(crate) struct Bound {
     /// Copies of a data block.
     copies: AtomicU8,
+    /// New data blocks are entered into a table of shared blocks.
+    shares: AtomicBool,
     /// The changes of this objset count.
     counts: bool,
     /// Blocks of the meta-dnode.
@@ -80,14 +83,24 @@ impl Bound {
     pub(crate) fn new(counts: bool, dnode_blocks: u64) -> Bound {
         Bound {
             copies: AtomicU8::new(COPIES_MAX),
+            shares: AtomicBool::new(false),
             counts,
             dnode_blocks: dnode_blocks.into(),
             account_blocks: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn set_copies(&self, copies: u8) {
-        self.copies.store(copies, Ordering::Relaxed);
+    pub(crate) fn set_policy(&self, policy: &Policy) {
+        self.copies.store(policy.copies, Ordering::Relaxed);
+        self.shares.store(policy.dedup.is_some(), Ordering::Relaxed);
+    }
+
+    /// Entries of tables of shared blocks that a changed record of data changes; `has_table`: there are such tables.
+    pub(crate) fn entries(&self, is_metadata: bool, has_table: bool) -> u64 {
+        if !self.counts || is_metadata {
+            return 0;
+        }
+        u64::from(self.shares.load(Ordering::Relaxed)) + u64::from(has_table)
     }
 
     pub(crate) fn set_account_blocks(&self, blocks: u64) {

@@ -12,7 +12,16 @@ pub(crate) const RECORD_COST: u64 = 128;
 pub struct DirtyBudget {
     bytes: AtomicU64,
     space: AtomicU64,
+    /// Entries of tables of shared blocks that the open txg changes, at most.
+    entries: AtomicU64,
+    /// Bytes of those tables on the disks.
+    table: AtomicU64,
+    /// Bytes that a changed block of such a table takes.
+    table_block: AtomicU64,
 }
+
+/// Entries that a block of a table of shared blocks holds at least.
+const ENTRIES_MIN: u64 = 8;
 
 impl DirtyBudget {
     /// Bytes dirty now, in the open and the syncing txg together.
@@ -24,14 +33,42 @@ impl DirtyBudget {
     /// Bytes of space that the changes of the open txg take at most.
     #[must_use]
     pub fn space(&self) -> u64 {
-        self.space.load(Ordering::Relaxed)
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.space.load(Ordering::Relaxed).saturating_add(self.cost_of_entries(entries))
     }
 
     /// The same, for the thread that closes the txg: the count begins again at 0 for the next one. No change may be in
     /// flight.
     #[must_use]
     pub fn take_space(&self) -> u64 {
-        self.space.swap(0, Ordering::Relaxed)
+        let entries = self.entries.swap(0, Ordering::Relaxed);
+        self.space.swap(0, Ordering::Relaxed).saturating_add(self.cost_of_entries(entries))
+    }
+
+    /// Bytes that so many changed entries of tables of shared blocks take at most: each changes a block of its own, but no
+    /// block is written twice. New entries make new blocks.
+    #[must_use]
+    pub fn cost_of_entries(&self, entries: u64) -> u64 {
+        let block = self.table_block.load(Ordering::Relaxed);
+        let all =
+            self.table.load(Ordering::Relaxed).saturating_add(entries.saturating_mul(block / ENTRIES_MIN));
+        entries.saturating_mul(block).min(all)
+    }
+
+    /// Notes how large the tables of shared blocks are, and how much a changed block of them takes.
+    pub fn set_table(&self, bytes: u64, block: u64) {
+        self.table.store(bytes, Ordering::Relaxed);
+        self.table_block.store(block, Ordering::Relaxed);
+    }
+
+    /// Whether some blocks of the pool are in a table of shared blocks.
+    #[must_use]
+    pub fn has_table(&self) -> bool {
+        self.table.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn add_entries(&self, entries: u64) {
+        self.entries.fetch_add(entries, Ordering::Relaxed);
     }
 
     pub(crate) fn add_space(&self, bytes: u64) {

@@ -1,7 +1,7 @@
 //! What the sync of one objset works with: where blocks go, and who gives space and keeps the accounts.
 
 use format::Txg;
-use format::blkptr::{BlockPtr, Dva};
+use format::blkptr::{Block, BlockPtr, Dva};
 use storage::{Storage, WriteError, Writer};
 
 use crate::Result;
@@ -21,6 +21,23 @@ pub trait Space {
 
     /// `ptr` (embedded or on disk) is referenced from now on.
     fn born(&mut self, ptr: &BlockPtr);
+
+    /// The block of the dedup table with the content of `block`, which is complete but for its place, if there is one in so
+    /// many copies.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    fn find_shared(&mut self, block: &Block, copies: u8) -> Result<Option<Block>>;
+
+    /// Whether the table takes new entries. Where it does not, what is not in it is written like any block.
+    fn takes_shared(&self) -> bool;
+
+    /// One reference more to `block`, for which so many copies were wanted: it was found by [`Space::find_shared`], or it is
+    /// new and others may refer to it from now on.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    fn refer(&mut self, block: &Block, copies: u8) -> Result<()>;
 
     /// `ptr` (embedded or on disk) is no longer referenced by this dataset.
     ///

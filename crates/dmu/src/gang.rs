@@ -97,21 +97,17 @@ impl SyncCtx<'_, '_> {
         dvas.iter().filter(|dva| !dva.is_empty()).for_each(|dva| self.space.give_back(*dva));
     }
 
-    /// Places `block`, complete but for its DVAs, as a gang in place of `old`. Its bytes go straight to the disks,
+    /// Places `block`, complete but for its DVAs, as a gang. Its bytes go straight to the disks,
     /// in the MOS too: whoever frees it in this txg must find the header there.
     pub(crate) fn place_in_pieces(
         &mut self,
         block: Block,
         payload: &Payload,
         pieces: &Pieces,
-        old: &BlockPtr,
-    ) -> Result<BlockPtr> {
+    ) -> Result<Block> {
         let block = self.gang(block, payload.bytes(), pieces)?;
         self.writer.drain()?;
-        let ptr = BlockPtr::Block(block);
-        self.kill(old)?;
-        self.space.born(&ptr);
-        Ok(ptr)
+        Ok(block)
     }
 
     /// Overwrites a gang that this txg wrote and nothing durable points at, `block` being complete again.

@@ -10,6 +10,7 @@
 mod bound;
 mod budget;
 mod context;
+mod dedup;
 mod error;
 mod gang;
 mod head;
@@ -35,7 +36,7 @@ pub use io::BlockIo;
 pub use object::{Object, Trail};
 pub use objset::{Frozen, Objset, Special};
 pub use place::write_objset_root;
-pub use policy::{Policy, Redundant};
+pub use policy::{Dedup, Policy, Redundant};
 pub use ranges::Ranges;
 pub use storage::{Caller, Record, rank};
 pub use sync::Synced;

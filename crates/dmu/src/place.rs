@@ -8,11 +8,12 @@ use format::blkptr::{Block, BlockPtr, Embedded};
 use format::dnode::Dnode;
 use format::objset as phys;
 use format::{ByteOrder, Compression, ObjectType, Txg};
-use storage::Record;
 use storage::write::Encoded;
+use storage::{Payload, Record};
 
 use crate::Result;
 use crate::context::SyncCtx;
+use crate::dedup::Share;
 use crate::gang::Places;
 use crate::policy::Plan;
 
@@ -101,8 +102,9 @@ impl SyncCtx<'_, '_> {
         else {
             return false;
         };
-        let Plan { recipe, copies } = self.encoding(owner, 0);
-        let is_compared = recipe.checksum.proves_equality()
+        let Plan { recipe, copies, dedup } = self.encoding(owner, 0);
+        let is_compared = dedup.is_none()
+            && recipe.checksum.proves_equality()
             && recipe.compression.algorithm != Compression::Off
             && !owner.object_type.is_metadata();
         let new = Block {
@@ -169,18 +171,14 @@ impl SyncCtx<'_, '_> {
                     checksum,
                     ..Block::plain(owner.object_type, self.txg)
                 };
-                let block = match self.find_places(psize as usize, plan.copies)? {
-                    Places::Whole(dvas) => Block { dvas, ..block },
-                    Places::Pieces(pieces) => return self.place_in_pieces(block, &payload, &pieces, old),
-                };
-                for dva in block.copies() {
-                    if self.mos_pass > 0 {
-                        self.storage().hold(dva, payload.clone());
-                    } else {
-                        self.writer.put(dva, payload.clone())?;
+                BlockPtr::Block(match self.share(plan, &block, Some(&payload))? {
+                    Share::Known(shared) => shared,
+                    Share::New => {
+                        let block = self.put(block, &payload, plan.copies)?;
+                        self.enter(plan, block)?
                     }
-                }
-                BlockPtr::Block(block)
+                    Share::No => self.put(block, &payload, plan.copies)?,
+                })
             }
         };
         self.kill(old)?;
@@ -188,11 +186,36 @@ impl SyncCtx<'_, '_> {
         Ok(ptr)
     }
 
+    /// Gives a block, complete but for its place, a place and queues its bytes.
+    fn put(&mut self, block: Block, payload: &Payload, copies: u8) -> Result<Block> {
+        let block = match self.find_places(block.psize as usize, copies)? {
+            Places::Whole(dvas) => Block { dvas, ..block },
+            Places::Pieces(pieces) => return self.place_in_pieces(block, payload, &pieces),
+        };
+        for dva in block.copies() {
+            if self.mos_pass > 0 {
+                self.storage().hold(dva, payload.clone());
+            } else {
+                self.writer.put(dva, payload.clone())?;
+            }
+        }
+        Ok(block)
+    }
+
     /// Takes a leaf as it was written early, in place of `old`.
     pub(crate) fn adopt(&mut self, block: Block, owner: &Dnode, old: &BlockPtr) -> Result<BlockPtr> {
         let expected = (owner.level_size(0), self.txg);
         assert_eq!((block.lsize, block.birth), expected, "an early block is this txg's own");
-        let ptr = BlockPtr::Block(block);
+        let plan = self.encoding(owner, 0);
+        let ptr = BlockPtr::Block(match self.share(plan, &block, None)? {
+            Share::Known(shared) => {
+                // What was written early is freed with what no record took.
+                self.storage().waste_early(block);
+                shared
+            }
+            Share::New => self.enter(plan, block)?,
+            Share::No => block,
+        });
         self.kill(old)?;
         self.space.born(&ptr);
         Ok(ptr)

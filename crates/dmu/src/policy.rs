@@ -17,6 +17,8 @@ pub struct Policy {
     pub checksum: ChecksumKind,
     /// Copies of data blocks, 1 to 3.
     pub copies: u8,
+    /// Data blocks of the same content are stored once.
+    pub dedup: Option<Dedup>,
     /// Which metadata has one copy more, up to 3.
     pub redundant: Redundant,
     /// Feature `embedded_data` is active.
@@ -29,6 +31,15 @@ pub struct Policy {
     pub counts_sectors: bool,
     /// Which blocks that were read are put on cache devices.
     pub secondary: Secondary,
+}
+
+/// How data blocks of the same content are found: the property `dedup`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dedup {
+    /// Checksum of these blocks, in place of the property `checksum`.
+    pub checksum: ChecksumKind,
+    /// The contents are compared, too.
+    pub verify: bool,
 }
 
 /// Metadata that has one copy more than data: the property `redundant_metadata`.
@@ -52,6 +63,7 @@ const MOST_LEVEL: u8 = 2;
 pub(crate) struct Plan {
     pub(crate) recipe: Recipe,
     pub(crate) copies: u8,
+    pub(crate) dedup: Option<Dedup>,
 }
 
 impl Policy {
@@ -92,10 +104,18 @@ impl Policy {
         };
         let embed =
             self.embed && level == 0 && !matches!(object_type, ObjectType::DNODE | ObjectType::OBJSET);
-        let checksum = if metadata { checksum.for_metadata() } else { checksum };
+        let dedup = self.dedup.filter(|_| !metadata);
+        let checksum = match dedup {
+            Some(dedup) => dedup.checksum,
+            None if metadata => checksum.for_metadata(),
+            None => checksum,
+        };
+        // A block inside its pointer is nobody else's.
+        let embed = embed && dedup.is_none();
         Plan {
             recipe: Recipe { compression, gzip_engine: self.gzip_engine, checksum, min_alloc, embed },
             copies: self.copies_of(object_type, level),
+            dedup,
         }
     }
 }

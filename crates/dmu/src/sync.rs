@@ -67,7 +67,7 @@ enum Ready {
 impl Leaf {
     /// Where it was written early, else the record encoded.
     fn encode(&self, storage: &Storage, salt: &Arc<Salt>, txg: Txg) -> Ready {
-        let Plan { recipe, copies } = self.plan;
+        let Plan { recipe, copies, .. } = self.plan;
         let early = (copies == 1).then(|| storage.take_early(&self.draft, recipe, txg)).flatten();
         early.map_or_else(|| Ready::Encoded(storage.encode(&self.draft, recipe, salt)), Ready::Written)
     }

@@ -12,6 +12,8 @@ use storage::rank::{Rank, Ranked};
 
 use crate::{Error, Object, Record, Result, Tx};
 
+pub mod words;
+
 /// Entries of one hash that a fat leaf of 16 KiB still holds; a micro ZAP with more could never be upgraded.
 const SAME_HASH_MAX: u32 = 100;
 /// Splits and table doublings that one insertion may need; more means damage.
@@ -118,14 +120,15 @@ pub fn lookup(object: &Object, name: &[u8]) -> Result<Option<Value>> {
     let _shared = read_lock(object);
     match root(object)? {
         Root::Micro(block) => Ok(micro::lookup(&block, name).map(|entry| Value::from_u64(entry.value))),
-        Root::Fat(block, header) => {
-            let hash = header.hash(Key::Name(name)).map_err(name_error)?;
-            let (_, leaf) = leaf_of(object, &block, &header, hash)?;
-            let found =
-                Leaf::new(&leaf).and_then(|l| l.lookup(hash, Key::Name(name))).map_err(bad(object))?;
-            found.map(|entry| entry.value()).transpose().map_err(bad(object))
-        }
+        Root::Fat(block, header) => lookup_fat(object, &block, &header, Key::Name(name)),
     }
+}
+
+fn lookup_fat(object: &Object, block: &Record, header: &Header, key: Key<'_>) -> Result<Option<Value>> {
+    let hash = header.hash(key).map_err(name_error)?;
+    let (_, leaf) = leaf_of(object, block, header, hash)?;
+    let found = Leaf::new(&leaf).and_then(|l| l.lookup(hash, key)).map_err(bad(object))?;
+    found.map(|entry| entry.value()).transpose().map_err(bad(object))
 }
 
 /// The number under exactly this name.
@@ -204,7 +207,7 @@ fn insert_locked(
     index: &mut Option<Index>,
 ) -> Result<()> {
     match root(object)? {
-        Root::Fat(..) => insert_fat(object, tx, name, value, None),
+        Root::Fat(..) => insert_fat(object, tx, Key::Name(name), value, None),
         Root::Micro(block) => {
             if micro::lookup(&block, name).is_some() {
                 return Err(Error::Exists);
@@ -221,7 +224,7 @@ fn insert_locked(
             }
             *index = None;
             upgrade(object, tx)?;
-            insert_fat(object, tx, name, value, None)
+            insert_fat(object, tx, Key::Name(name), value, None)
         }
     }
 }
@@ -267,17 +270,19 @@ fn upgrade(object: &Arc<Object>, tx: &Tx) -> Result<()> {
     let header = Header::new(fat::DEFAULT_BLOCK_SHIFT, micro.salt(), micro.normflags(), 0);
     start_fat(object, tx, &header)?;
     for entry in micro.entries() {
-        insert_fat(object, tx, entry.name, &Value::from_u64(entry.value), Some(entry.cd))?;
+        insert_fat(object, tx, Key::Name(entry.name), &Value::from_u64(entry.value), Some(entry.cd))?;
     }
     Ok(())
 }
 
-fn insert_fat(object: &Arc<Object>, tx: &Tx, name: &[u8], value: &Value, cd: Option<u32>) -> Result<()> {
-    if name.is_empty() || name.len() > zap::value::MAX_LONG_NAME || value.data().len() > zap::value::MAX_VALUE
-    {
+fn insert_fat(object: &Arc<Object>, tx: &Tx, key: Key<'_>, value: &Value, cd: Option<u32>) -> Result<()> {
+    let is_long = match key {
+        Key::Name(name) => name.is_empty() || name.len() > zap::value::MAX_LONG_NAME,
+        Key::Words(words) => words.is_empty(),
+    };
+    if is_long || value.data().len() > zap::value::MAX_VALUE {
         return Err(Error::TooLong);
     }
-    let key = Key::Name(name);
     for _ in 0..SPLITS_MAX {
         let Root::Fat(block, mut header) = root(object)? else {
             return Err(bad(object)(Corrupt::new("fat ZAP turned micro", 0)));
@@ -393,25 +398,28 @@ fn update_locked(
                 update_locked(object, tx, name, value, index)
             }
         },
-        Root::Fat(block, header) => {
-            let key = Key::Name(name);
-            let hash = header.hash(key).map_err(name_error)?;
-            let (blkid, record) = leaf_of(object, &block, &header, hash)?;
-            let present =
-                Leaf::new(&record).and_then(|l| l.lookup(hash, key)).map_err(bad(object))?.is_some();
-            drop((record, block));
-            if !present {
-                return insert_fat(object, tx, name, value, None);
-            }
-            match object.edit_block(tx, blkid, |raw| leaf::update(raw, hash, key, value))? {
-                Ok(()) => Ok(()),
-                Err(LeafError::NeedSplit) => {
-                    remove_fat(object, tx, name)?;
-                    insert_fat(object, tx, name, value, None)
-                }
-                Err(error) => Err(leaf_error(object, error)),
-            }
+        Root::Fat(..) => update_fat(object, tx, Key::Name(name), value),
+    }
+}
+
+fn update_fat(object: &Arc<Object>, tx: &Tx, key: Key<'_>, value: &Value) -> Result<()> {
+    let Root::Fat(block, header) = root(object)? else {
+        return Err(bad(object)(Corrupt::new("micro ZAP where a fat one was", 0)));
+    };
+    let hash = header.hash(key).map_err(name_error)?;
+    let (blkid, record) = leaf_of(object, &block, &header, hash)?;
+    let present = Leaf::new(&record).and_then(|l| l.lookup(hash, key)).map_err(bad(object))?.is_some();
+    drop((record, block));
+    if !present {
+        return insert_fat(object, tx, key, value, None);
+    }
+    match object.edit_block(tx, blkid, |raw| leaf::update(raw, hash, key, value))? {
+        Ok(()) => Ok(()),
+        Err(LeafError::NeedSplit) => {
+            remove_fat(object, tx, key)?;
+            insert_fat(object, tx, key, value, None)
         }
+        Err(error) => Err(leaf_error(object, error)),
     }
 }
 
@@ -435,7 +443,7 @@ pub fn remove(object: &Arc<Object>, tx: &Tx, name: &[u8]) -> Result<()> {
             })?;
             Ok(())
         }
-        Root::Fat(..) => remove_fat(object, tx, name),
+        Root::Fat(..) => remove_fat(object, tx, Key::Name(name)),
     }
 }
 
@@ -450,11 +458,10 @@ pub fn discard(object: &Arc<Object>, tx: &Tx, name: &[u8]) -> Result<()> {
     }
 }
 
-fn remove_fat(object: &Arc<Object>, tx: &Tx, name: &[u8]) -> Result<()> {
+fn remove_fat(object: &Arc<Object>, tx: &Tx, key: Key<'_>) -> Result<()> {
     let Root::Fat(block, mut header) = root(object)? else {
         return Err(bad(object)(Corrupt::new("fat ZAP turned micro", 0)));
     };
-    let key = Key::Name(name);
     let hash = header.hash(key).map_err(name_error)?;
     let (blkid, record) = leaf_of(object, &block, &header, hash)?;
     if Leaf::new(&record).and_then(|l| l.lookup(hash, key)).map_err(bad(object))?.is_none() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dmu::{NewObject, Objset, Policy, Redundant, Space, SyncCtx, Tx};
-use format::blkptr::Dva;
+use format::blkptr::{Block, Dva};
 use format::compression::CompressionSetting;
 use format::objset::{ObjsetType, SIZE_V3};
 use format::{BlockPtr, ChecksumKind, ObjectType, Txg, VdevId};
@@ -60,6 +60,18 @@ impl Space for Next {
 
     fn born(&mut self, _: &BlockPtr) {}
 
+    fn find_shared(&mut self, _: &Block, _: u8) -> dmu::Result<Option<Block>> {
+        Ok(None)
+    }
+
+    fn takes_shared(&self) -> bool {
+        true
+    }
+
+    fn refer(&mut self, _: &Block, _: u8) -> dmu::Result<()> {
+        Ok(())
+    }
+
     fn killed(&mut self, _: &BlockPtr) -> dmu::Result<()> {
         Ok(())
     }
@@ -95,6 +107,7 @@ fn write(storage: &Storage, space: &mut Next, objset: &Objset) -> BlockPtr {
         gzip_engine: GzipEngine::DEFAULT,
         checksum: ChecksumKind::Fletcher4,
         copies: 1,
+        dedup: None,
         redundant: Redundant::All,
         embed: true,
         hole_birth: true,

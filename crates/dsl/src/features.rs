@@ -90,8 +90,11 @@ const WRITABLE: &[&str] = &[
     "zilsaxattr",
     "head_errlog",
     "blake3",
+    "block_cloning",
     "vdev_zaps_v2",
     "longname",
+    "large_microzap",
+    "block_cloning_endian",
 ];
 
 /// A feature as the user sees it.

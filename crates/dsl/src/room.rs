@@ -42,6 +42,8 @@ pub enum Reserve {
 pub struct Room {
     /// Bytes with parity taken out, of the vdevs that take new blocks.
     pub dspace: u64,
+    /// Bytes that datasets are charged with and that take no space, since blocks are shared.
+    pub shared: u64,
 }
 
 impl Room {
@@ -51,10 +53,15 @@ impl Room {
         (self.dspace / 32).min(SLOP_MAX).max((self.dspace / 2).min(SLOP_MIN))
     }
 
+    /// Bytes that datasets can be charged with.
+    fn charged(self) -> u64 {
+        self.dspace.saturating_add(self.shared)
+    }
+
     /// Bytes that datasets may use in all (06 §8.5), for transactions of this reach.
     #[must_use]
     pub fn usable(self, reach: Reach) -> u64 {
-        self.dspace.saturating_sub(self.reserve(reach))
+        self.charged().saturating_sub(self.reserve(reach))
     }
 
     /// Bytes that the pool may hold for a change that leaves `kept` of the reserve alone.
@@ -65,7 +72,7 @@ impl Room {
             Reserve::Half => self.slop() / 2,
             Reserve::Quarter => self.slop() / 4,
         };
-        self.dspace.saturating_sub(kept)
+        self.charged().saturating_sub(kept)
     }
 
     /// What a transaction must leave alone. Data that was acknowledged leaves enough for removals.

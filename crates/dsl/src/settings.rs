@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use dmu::{Policy, Redundant};
+use dmu::{Dedup, Policy, Redundant};
 use format::compression::CompressionSetting;
 use format::features::{self, Feature};
-use format::{ChecksumKind, Compression, Corrupt};
+use format::{ChecksumKind, Compression, Corrupt, ddt};
 use storage::{GzipEngine, Secondary};
 
 use crate::info::DatasetInfo;
@@ -15,7 +15,10 @@ use crate::properties::{effective, user_one};
 use crate::props::names::GZIP_ENGINE;
 use crate::props::{self, Value};
 use crate::view::View;
-use crate::{Error, Result, version};
+use crate::{Error, Result, keys, version};
+
+/// Bit of the property `dedup`: contents are compared.
+const VERIFY: u64 = 1 << 8;
 
 /// Property values that reading and writing go by; refreshed when a property changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +166,7 @@ fn policy(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Result<
         metadata_compression: on,
         checksum,
         copies,
+        dedup: dedup(view, info, enabled)?,
         redundant,
         embed: enabled.uses(&features::EMBEDDED_DATA),
         hole_birth: enabled.uses(&features::HOLE_BIRTH),
@@ -205,6 +209,23 @@ fn checksum_of(value: u64, enabled: &Enabled<'_>) -> std::result::Result<Checksu
             _ => kind,
         },
     })
+}
+
+/// What `dedup` means in this pool. Encrypted blocks are not deduplicated.
+fn dedup(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Result<Option<Dedup>> {
+    let value = number(view, info, "dedup")?;
+    let checksum = ChecksumKind::from_disk(value & 0xff).map_err(Error::corrupt(info.dir_id))?;
+    let checksum = match checksum {
+        ChecksumKind::On => ChecksumKind::Sha256,
+        kind if ddt::KINDS.iter().any(|(known, _)| *known == kind) => kind,
+        _ => return Ok(None),
+    };
+    let known = checksum_feature(checksum).is_none_or(|feature| enabled.has(feature));
+    let possible =
+        known && view.mos.version() >= version::DEDUP && keys::object_of(view.mos, info.dir_id)?.is_none();
+    // Two blocks with the same checksum of this kind may differ.
+    let verify = value & VERIFY != 0 || checksum == ChecksumKind::Edonr;
+    Ok(possible.then_some(Dedup { checksum, verify }))
 }
 
 /// The engine for gzip that a user property names. Any text may stand there; text that names no engine counts as absent.

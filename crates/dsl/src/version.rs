@@ -42,6 +42,8 @@ pub const RAIDZ3: u64 = 17;
 pub const HOLDS: u64 = 18;
 /// First version in which log devices may leave a hole.
 pub const HOLES: u64 = 19;
+/// First version with dedup tables.
+pub const DEDUP: u64 = 21;
 /// First version whose deadlists tell blocks apart by birth, and whose directories know their clones.
 pub const DEADLISTS: u64 = 26;
 /// First version whose snapshots may be taken while the intent log is in use. Older ones have none here: who wants a

@@ -210,22 +210,14 @@ impl Pool {
             allocator,
             table: MapTable::default(),
             logs: Default::default(),
+            ddt: Default::default(),
+            brt: Default::default(),
             features: None,
             listed: Default::default(),
             config: config.clone(),
             config_object: ObjectId(0),
             config_dirty: true,
-            uberblock: Uberblock {
-                version: spec.version,
-                txg: before_first,
-                guid_sum: 0,
-                timestamp: 0,
-                root: BlockPtr::HOLE,
-                software_version: VERSION_FEATURES,
-                mmp: None,
-                checkpoint_txg: Txg(0),
-                raidz_reflow: 0,
-            },
+            uberblock: before_all(spec.version, before_first),
             mos_delta: Default::default(),
             freeing: false,
             fresh: false,
@@ -237,6 +229,8 @@ impl Pool {
             space: state.allocator.space(),
             vdev_space: Default::default(),
             features: Default::default(),
+            dedup: Default::default(),
+            clones: Default::default(),
             txg: before_first,
             root: BlockPtr::HOLE,
         };
@@ -267,6 +261,21 @@ impl Pool {
                 Err(error)
             }
         }
+    }
+}
+
+/// The uberblock before the first one of a new pool.
+fn before_all(version: u64, txg: Txg) -> Uberblock {
+    Uberblock {
+        version,
+        txg,
+        guid_sum: 0,
+        timestamp: 0,
+        root: BlockPtr::HOLE,
+        software_version: VERSION_FEATURES,
+        mmp: None,
+        checkpoint_txg: Txg(0),
+        raidz_reflow: 0,
     }
 }
 

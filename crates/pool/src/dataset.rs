@@ -163,6 +163,12 @@ impl Dataset {
         self.objset.policy().expect("it is set when the dataset is opened")
     }
 
+    /// Whether its pool has blocks to which several block pointers may refer. What is done with them costs more.
+    #[must_use]
+    pub fn has_shared(&self) -> bool {
+        self.pool.budget.has_table()
+    }
+
     /// Whether its pool has enabled a feature.
     #[must_use]
     pub fn pool_enables(&self, feature: &Feature) -> bool {

@@ -13,7 +13,9 @@ use storage::Storage;
 use storage::allocator::{Allocator, METASLABS_MAX};
 use storage::host::{Access, Disk};
 
+use crate::brt::Brt;
 use crate::create::vdev_spec;
+use crate::ddt::Ddt;
 use crate::discover::Found;
 use crate::features::Features;
 use crate::labels;
@@ -146,6 +148,8 @@ impl Read {
             space: allocator.space(),
             vdev_space: Default::default(),
             features: self.features.as_ref().map(|f| f.all().clone()).unwrap_or_default(),
+            dedup: Default::default(),
+            clones: Default::default(),
             txg: synced,
             root: self.opened.uberblock.root,
         };
@@ -238,10 +242,13 @@ impl Pool {
         closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
         let (space, allocatable) = (allocator.space(), allocator.allocatable());
         let listed = redundancy::listed(&inner, &mut read.config, &read.opened.disks)?;
+        let (ddt, brt) = references(&inner)?;
         let state = SyncState {
             allocator,
             table,
             logs,
+            ddt,
+            brt,
             features: read.features,
             listed,
             config: read.config,
@@ -360,7 +367,6 @@ fn unfinished(mos: &Mos) -> Result<Option<String>> {
     for (key, what) in [
         ("com.delphix:removing", "a device removal"),
         ("com.delphix:condensing_indirect", "a device removal"),
-        ("DDT-statistics", "a dedup table"),
     ] {
         if zap::lookup(&directory, key.as_bytes())?.is_some() {
             return Ok(Some(format!("it has {what}, which this version of cenote does not write")));
@@ -432,6 +438,19 @@ fn load_space(
         allocator.add_vdev(vdev_spec(top), allocated).map_err(Error::corrupt(ObjectId(0)))?;
     }
     Ok((allocator, table, logs))
+}
+
+/// The tables of shared and of cloned blocks. A pool that is only read does without those that cannot be read.
+fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
+    let mos = &inner.mos.objset;
+    let read = || Ok((Ddt::load(mos)?, Brt::load(mos, inner.storage.vdevs())?));
+    match read() {
+        Err(error) if inner.read_only.is_some() => {
+            tracing::warn!(%error, "how blocks are shared cannot be read");
+            Ok(Default::default())
+        }
+        found => found,
+    }
 }
 
 /// Whether blocks of what was destroyed wait to be freed.

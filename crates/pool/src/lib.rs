@@ -8,8 +8,10 @@
 mod add;
 mod api;
 mod aux_vdevs;
+pub mod brt;
 mod create;
 mod dataset;
+pub mod ddt;
 mod delegation;
 mod device_errors;
 mod devices;
@@ -46,6 +48,7 @@ pub mod roots;
 pub mod scan_state;
 pub mod scrubber;
 mod shape;
+mod sharing;
 mod snapshots;
 pub mod space_maps;
 mod spares;
@@ -78,7 +81,9 @@ pub use encryption::Encryption;
 
 pub use add::NewDevices;
 pub use aux_vdevs::{AuxKind, AuxVdev};
+pub use brt::Clones;
 pub use create::CreateSpec;
+pub use ddt::Figures;
 pub use discover::{Found, discover, partitions_of, why_no_pool};
 pub use dsl::delegation::Grant;
 pub use dsl::info::DatasetInfo;
@@ -106,6 +111,7 @@ pub use rewind::Rewind;
 
 pub use members::Member;
 pub use reading::Reading;
+pub use sharing::Dedup;
 pub use state::{Dataset, Info, Inner, Syncing};
 pub use storage::FailMode;
 pub use storage::interrupt;

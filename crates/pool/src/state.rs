@@ -19,6 +19,7 @@ use dsl::settings::Settings;
 use dsl::view::View;
 use format::blkptr::BlockPtr;
 use format::config::PoolConfig;
+use format::ddt::Counts;
 use format::features::Feature;
 use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
@@ -26,6 +27,8 @@ use storage::allocator::{Allocator, Space};
 use storage::host::{Disk, Host};
 use storage::{Storage, TxgRuns, Writer};
 
+use crate::brt::{Brt, Clones};
+use crate::ddt::Ddt;
 use crate::events::Events;
 use crate::features::{FeatureState, Features};
 use crate::leases::Leases;
@@ -70,6 +73,10 @@ pub struct Info {
     pub vdev_space: BTreeMap<u32, Space>,
     /// guid → how many use it, of all enabled features; empty for legacy versions.
     pub features: BTreeMap<String, u64>,
+    /// What the dedup tables hold.
+    pub dedup: Counts,
+    /// What is cloned.
+    pub clones: Clones,
     /// Last synced txg.
     pub txg: Txg,
     /// Root of its MOS.
@@ -277,7 +284,10 @@ impl Inner {
 
     /// The space of the pool as its datasets see it.
     pub(crate) fn room(&self) -> Room {
-        Room { dspace: self.dspace() }
+        let info = self.info();
+        let shared = info.dedup.saved().saturating_add(info.clones.saved);
+        drop(info);
+        Room { dspace: self.dspace(), shared }
     }
 
     /// Bytes that datasets may use in all, for transactions of this reach.
@@ -349,11 +359,18 @@ impl Inner {
         let blocks = TX_BLOCKS * vdevs.largest_asize_of(TX_BLOCK);
         let indirect = TX_INDIRECT_BLOCKS * vdevs.largest_asize_of(TX_INDIRECT_BLOCK);
         let freed = hold.freed.saturating_mul(dmu::KILLED);
+        let entries = hold.freed.saturating_add(hold.blocks.max(1).saturating_mul(2));
+        let freed = freed.saturating_add(self.cost_of_entries(entries));
         Need {
             data: data.saturating_mul(copies.into()),
             metadata: ((blocks + indirect) * (u64::from(copies) + 1).min(3)).saturating_add(freed),
             reserve: self.room().reserve(hold.reach),
         }
+    }
+
+    /// Bytes that so many changed entries of dedup tables take; none in a pool without them.
+    fn cost_of_entries(&self, entries: u64) -> u64 {
+        if self.budget.has_table() { self.budget.cost_of_entries(entries) } else { 0 }
     }
 
     /// Begins a transaction that needs this much space, however much is dirty; `None` if that has to wait.
@@ -497,6 +514,8 @@ pub(crate) struct SyncState {
     pub(crate) table: MapTable,
     /// Changes in log space maps, to be folded into the metaslabs' own maps by the first sync.
     pub(crate) logs: Logs,
+    pub(crate) ddt: Ddt,
+    pub(crate) brt: Brt,
     pub(crate) features: Option<Features>,
     /// The lists of missed txgs as they are on disk, by the guid of the leaf.
     pub(crate) listed: BTreeMap<u64, TxgRuns>,

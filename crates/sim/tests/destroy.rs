@@ -4,6 +4,7 @@ mod zdb;
 
 use std::io::IoSlice;
 
+use pool::props::Value;
 use pool::{NewFilesystem, Options};
 use sim::{Cuts, Machine, Story, seeds};
 use storage::host::{Disk, Entropy, SeededEntropy};
@@ -47,10 +48,9 @@ fn with_doomed(machine: Machine, seed: u64) -> Story {
     story.write("/kept", "kept").sync();
     story.forget();
     let host = Options::default().host;
-    story
-        .pool()
-        .create_filesystem(DOOMED, Vec::new(), NewFilesystem::plain(&host), zpl::initialiser())
-        .unwrap();
+    let shared = story.machine().properties.iter().filter(|(name, _)| *name == "dedup");
+    let shared = shared.map(|(name, value)| ((*name).to_owned(), Value::Number(*value))).collect();
+    story.pool().create_filesystem(DOOMED, shared, NewFilesystem::plain(&host), zpl::initialiser()).unwrap();
     fill(&open(&story, DOOMED), &SeededEntropy::new(seed));
     story.pool().sync().unwrap();
     story.forget();
@@ -119,7 +119,16 @@ fn a_file_system_is_freed_in_parts_and_zdb_is_pleased_in_between() {
 
 #[test]
 fn a_clone_and_what_a_rollback_undoes_are_freed_in_parts() {
-    let mut story = with_doomed(slow(9), 7);
+    // Of the property dedup: off; sha256.
+    for dedup in [2, 1] {
+        free_clone_and_rollback(dedup);
+    }
+}
+
+fn free_clone_and_rollback(dedup: u64) {
+    let mut machine = slow(9);
+    machine.properties.push(("dedup", dedup));
+    let mut story = with_doomed(machine, 7);
     let snapshot = format!("{DOOMED}@s");
     let pool = story.pool();
     pool.snapshot(std::slice::from_ref(&snapshot), &[]).unwrap();
@@ -143,6 +152,7 @@ fn a_clone_and_what_a_rollback_undoes_are_freed_in_parts() {
     let fs = open(&story, DOOMED);
     assert!(fs.resolve(b"/small 3", false).is_ok() && fs.resolve(b"/new 3", false).is_err());
     drop(fs);
+    assert_eq!(story.pool().info().dedup.blocks > 0, dedup == 1);
     zdb::expect_pleased(&mut story);
 }
 

@@ -144,6 +144,17 @@ fn raidz_is_filled_without_running_out_of_space_in_a_sync() {
     }
 }
 
+#[test]
+fn a_pool_with_dedup_tables_is_filled_without_running_out_of_space_in_a_sync() {
+    for (ashift, record, copies, dedup) in [(12, 4 << 10, 1, 1), (9, 512, 1, 267), (13, 16 << 10, 2, 12)] {
+        let mut tables = machine(ashift, record, copies, OFF);
+        tables.properties.push(("dedup", dedup));
+        let mut story = fill_with_one_file(tables);
+        assert_eq!(story.pool().info().dedup, Default::default());
+        zdb::expect_pleased(&mut story);
+    }
+}
+
 /// A small file with attributes: in its dnode, in a spill block, in an object of their own.
 fn small_file(story: &Story, number: u64) -> Result<(), Error> {
     let id = make(story, &format!("f{number}"))?;

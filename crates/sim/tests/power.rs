@@ -119,6 +119,59 @@ fn power_lost_again_and_again_loses_nothing_synced() {
     }
 }
 
+/// Records of a few contents, written, cut off and removed in turn, so that they are shared again and again.
+fn share(story: &mut Story, chance: &SeededEntropy, steps: u64) {
+    for _ in 0..steps {
+        let path = format!("/f{}", chance.below(4));
+        let known = story.model().exists(&path);
+        match chance.below(6) {
+            0 if known => story.unlink(&path),
+            1 if known => story.truncate(&path, chance.below(10) * 2048),
+            _ => {
+                let first = chance.below(4);
+                let data = (first..=first + chance.below(3)).flat_map(|n| vec![1 + (n % 5) as u8; 4096]);
+                let data: Vec<u8> = data.enumerate().map(|(i, byte)| byte ^ (i % 4096 % 251) as u8).collect();
+                story.write_at(&path, chance.below(8) * 4096, data)
+            }
+        };
+    }
+}
+
+#[test]
+fn power_cut_while_blocks_are_shared_leaves_a_synced_state() {
+    // Of the property dedup: sha256; sha512,verify; edonr,verify.
+    for (seed, (dedup, copies)) in seeds(3).zip([(1, 1), (267, 2), (269, 1)].into_iter().cycle()) {
+        let chance = SeededEntropy::new(seed);
+        let machine = Machine {
+            properties: vec![("dedup", dedup), ("recordsize", 4096), ("copies", copies)],
+            ..Machine::striped(1 + (seed % 2) as usize)
+        };
+        let mut story = Story::on(machine, seed);
+        share(&mut story, &chance, 20);
+        story.sync();
+        story.forget();
+        for _ in 0..4 {
+            share(&mut story, &chance, 8);
+            story.sync();
+        }
+        story.expect_model();
+        let shared = story.pool().info().dedup;
+        assert!(shared.ref_blocks > shared.blocks, "{shared:?}");
+        let name = "power_cut_while_blocks_are_shared_leaves_a_synced_state";
+        println!("{} cuts", Cuts::of(&story, "power", name).every(5).run());
+        zdb::expect_pleased(&mut story);
+        story.reboot();
+        for number in 0..4 {
+            if story.model().exists(&format!("/f{number}")) {
+                story.unlink(&format!("/f{number}"));
+            }
+        }
+        story.sync().sync();
+        assert_eq!(story.pool().info().dedup, Default::default());
+        zdb::expect_pleased(&mut story);
+    }
+}
+
 #[test]
 fn power_cut_while_half_the_labels_are_torn_loses_nothing() {
     // What a cut while labels were written leaves; then power goes again in the first txg after it.
@@ -297,9 +350,11 @@ fn pointed_story(story: &mut Story, chance: &SeededEntropy) {
 
 #[test]
 fn power_cut_while_a_log_points_at_blocks_loses_nothing_that_was_committed() {
-    for (seed, throughput) in seeds(1).flat_map(|seed| [(seed, false), (seed, true)]) {
+    // The second number is dedup: off, sha256.
+    let variants = [(false, 2), (true, 2), (true, 1)];
+    for (seed, (throughput, dedup)) in seeds(1).flat_map(|seed| variants.map(|variant| (seed, variant))) {
         let chance = SeededEntropy::new(seed);
-        let properties = vec![("recordsize", RECORD), ("logbias", u64::from(throughput))];
+        let properties = vec![("recordsize", RECORD), ("logbias", u64::from(throughput)), ("dedup", dedup)];
         let machine =
             Machine { disks: 1 + (seed % 2) as usize, ashift: 12, properties, ..Machine::default() };
         let mut story = Story::on(machine, seed);

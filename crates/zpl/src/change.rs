@@ -16,7 +16,9 @@ use crate::{Error, Result};
 /// Bytes of a large write that go into one transaction.
 pub(crate) const WRITE_STEP: u64 = 1 << 20;
 /// Blocks freed in one transaction.
-pub(crate) const FREE_STEP: u64 = 8192;
+const FREE_STEP: u64 = 8192;
+/// The same where each may change a block of a dedup table.
+const FREE_STEP_SHARED: u64 = 512;
 
 /// Begins a transaction without blocking: the caller holds locks. Until it succeeds, the caller changes nothing that
 /// outlives its locks, because [`retrying`] starts it again after [`Error::Waits`].
@@ -50,7 +52,15 @@ pub(crate) fn write_step(objset: &Objset, block: u64) -> u64 {
 /// Blocks that one transaction frees of an object with `blocks` blocks, holes included.
 pub(crate) fn free_step(dataset: &Dataset, blocks: u64) -> u64 {
     // A record of an intent log is done with one transaction.
-    if dataset.is_replaying() { u64::MAX } else { FREE_STEP.max(blocks / 64) }
+    if dataset.is_replaying() { u64::MAX } else { bounded_step(dataset, blocks) }
+}
+
+/// The same, whether a log is replayed or not. A sparse file has far more block numbers than blocks: the step grows with them.
+pub(crate) fn bounded_step(dataset: &Dataset, blocks: u64) -> u64 {
+    match dataset.has_shared() {
+        false => FREE_STEP.max(blocks / 64),
+        true => FREE_STEP_SHARED.max(blocks / 1024),
+    }
 }
 
 /// Whether each change is to be safe when it returns, as `sync=always` has it.

@@ -14,7 +14,7 @@ use format::zil::Body;
 use format::znode::{Dirent, Time, Znode, pflags};
 use pool::Hold;
 
-use crate::change::FREE_STEP;
+use crate::change;
 use crate::dir::is_dot;
 use crate::node::{count_change, modified};
 use crate::stat::is_kind;
@@ -233,7 +233,7 @@ impl Filesystem {
             return Ok(None);
         }
         let open = self.handles().contains_key(&object.id());
-        if open || is_large(object) {
+        if open || self.is_large(object) {
             return Ok(Some(Fate::Waits { free_next: !open }));
         }
         let doomed = self.doomed(object, znode)?;
@@ -348,10 +348,9 @@ impl Filesystem {
         if !waits || znode.links > 0 || self.handles().contains_key(&id) {
             return Ok(Step::NotOurs);
         }
-        if is_large(&object) {
+        if self.is_large(&object) {
             let blocks = object.max_blkid() + 1;
-            // A sparse file has far more block numbers than blocks: the step grows with them.
-            let step = blocks - FREE_STEP.max(blocks / 64);
+            let step = blocks.saturating_sub(change::bounded_step(&self.inner.dataset, blocks));
             object.check_indirect(step, u64::MAX)?;
             let freed = object.blocks_to_free(step, u64::MAX);
             let tx = self.begin(Hold::free().of_blocks(freed))?;
@@ -365,6 +364,11 @@ impl Filesystem {
         self.leave_unlinked(&tx, id)?;
         doomed.iter().for_each(|object| self.inner.objset.free_object(&tx, object));
         Ok(Step::Freed)
+    }
+
+    /// Whether it is freed step by step.
+    fn is_large(&self, object: &Object) -> bool {
+        object.max_blkid() >= change::bounded_step(&self.inner.dataset, 0)
     }
 
     /// How many objects are in the unlinked set: they have no name, and are freed when nobody has them open.
@@ -426,10 +430,6 @@ impl Filesystem {
             _ => Ok(false),
         }
     }
-}
-
-fn is_large(object: &Object) -> bool {
-    object.max_blkid() >= FREE_STEP
 }
 
 /// Refuses what the flags of directory or node forbid.

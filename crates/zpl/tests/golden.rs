@@ -196,7 +196,7 @@ fn snapshots_and_clones_read_as_openzfs_reads_them() {
 
 #[test]
 fn other_pools_read_as_openzfs_reads_them() {
-    for name in ["gashift12", "gcomp", "gfreebsd20", "grandom"] {
+    for name in ["gashift12", "gcomp", "gdedup", "gfreebsd20", "grandom"] {
         expect_pool(name, 10);
     }
 }
@@ -219,16 +219,46 @@ fn encrypted_file_systems_read_as_openzfs_reads_them() {
     expect_clean(&pool);
 }
 
+/// Removes all that is below a folder.
+fn empty(fs: &Filesystem, folder: zpl::ObjectId) {
+    let entries: Vec<_> = fs.entries(folder).unwrap().map(Result::unwrap).collect();
+    for entry in entries {
+        if entry.kind == FileKind::Directory {
+            empty(fs, entry.id);
+            fs.rmdir(folder, &entry.name).unwrap();
+        } else {
+            fs.unlink(folder, &entry.name).unwrap();
+        }
+    }
+}
+
 #[test]
-fn a_pool_of_a_newer_openzfs_is_read_and_not_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some((_, pool)) = golden("gnew", folder.path(), false) else { return };
-    // All that is active is read; what is shared by block cloning is not counted here, and so not written to.
-    let why = pool.read_only().expect("for reading").to_string();
-    assert!(why.contains("block_cloning"), "{why}");
-    let refused = pool.open("gnew").unwrap().begin(pool::Hold::write(1));
-    assert!(matches!(refused, Err(pool::Error::ReadOnly { .. })));
-    expect_clean(&pool);
+fn what_openzfs_cloned_or_deduplicated_is_freed_with_its_last_reference() {
+    for name in ["gnew", "gdedup"] {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((_, pool)) = golden(name, folder.path(), false) else { return };
+        expect_clean(&pool);
+        let before = pool.info().clone();
+        assert!(before.clones.saved + before.dedup.saved() > 0, "{:?} {:?}", before.clones, before.dedup);
+        for info in pool.list(name, None, false).unwrap() {
+            let fs = Filesystem::open(pool.open(&info.name).unwrap()).unwrap();
+            empty(&fs, fs.root());
+            fs.dataset().sync().unwrap();
+            expect_clean(&pool);
+        }
+        if name == "gnew" {
+            assert_ne!(pool.info().clones, pool::Clones::default(), "a snapshot has some of them");
+            pool.destroy_snapshots(&["gnew/clones@before".to_owned()], false).unwrap();
+        }
+        for _ in 0..3 {
+            pool.sync().unwrap();
+        }
+        assert_eq!((pool.info().clones, pool.info().dedup), Default::default());
+        let cloning = pool.info().feature(&format::features::BLOCK_CLONING);
+        assert_ne!(cloning, pool::FeatureState::Active);
+        expect_clean(&pool);
+        pool.export().unwrap();
+    }
 }
 
 #[test]
@@ -250,7 +280,7 @@ fn legacy_file_systems_read_the_same_from_a_big_endian_machine() {
 /// are right when we have gone on with them.
 #[test]
 fn golden_pools_stay_counted_right_when_they_are_written() {
-    for name in ["gposix", "gprops", "gcomp", "gcompat21", "gfreebsd20"] {
+    for name in ["gposix", "gprops", "gcomp", "gdedup", "gnew", "gcompat21", "gfreebsd20"] {
         let folder = tempfile::tempdir().unwrap();
         run(Command::new(format!("{GOLDEN}/unpack")).arg(name).arg(folder.path())).unwrap();
         let mut images: Vec<_> =

@@ -24,7 +24,6 @@ static NO_EFFECT: &[NoEffect] = &[
     kept("aclinherit", &["restricted"], "NFSv4 ACLs are not enforced"),
     kept("aclmode", &["discard"], "NFSv4 ACLs are not enforced"),
     kept("context", &["none"], LABELS),
-    kept("dedup", &["off"], "blocks are not deduplicated"),
     kept("defcontext", &["none"], LABELS),
     kept("direct", &["standard"], "O_DIRECT is honoured as the program asks for it"),
     kept("fscontext", &["none"], LABELS),
@@ -112,7 +111,7 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         {
             let mut console = Console::new(&mut out, &mut err);
-            let texts = ["dedup=off", "sharenfs=off", "compression=lz4", "dedup=on"];
+            let texts = ["dedup=off", "sharenfs=off", "compression=lz4", "sharenfs=on"];
             for text in texts {
                 warn(&mut console, text.split_once('='));
             }
@@ -120,7 +119,7 @@ mod tests {
         let said = String::from_utf8(err).unwrap();
         assert_eq!(
             said,
-            "warning: 'dedup=on' is kept for OpenZFS but has no effect here: blocks are not deduplicated\n"
+            "warning: 'sharenfs=on' is kept for OpenZFS but has no effect here: nothing is shared\n"
         );
     }
 }

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use format::config::VERSION_FEATURES;
 use format::features::{self, Feature};
 use format::label;
-use pool::FeatureState;
 use pool::props::pool::Asked;
 use pool::props::{Preset, Property, Source, Value, names};
+use pool::{FeatureState, Info};
 use scan::Scans as _;
 
 use super::view::{Class, PoolView, State, VdevView};
@@ -47,6 +47,8 @@ pub struct PoolValues<'a> {
     freeing: u64,
     last_scrubbed: u64,
     load_guid: u64,
+    /// Bytes of the dedup tables on the disks.
+    dedup_table: u64,
     state: State,
 }
 
@@ -61,6 +63,7 @@ impl<'a> PoolValues<'a> {
             freeing: 0,
             last_scrubbed: 0,
             load_guid: 0,
+            dedup_table: 0,
             state: view.state(),
         };
         if let Some(session) = view.session() {
@@ -69,6 +72,7 @@ impl<'a> PoolValues<'a> {
             values.stored = pool.pool_properties().map_err(failed)?.into_iter().collect();
             values.freeing = pool.freeing().map_err(failed)?;
             values.last_scrubbed = pool.last_scrubbed_txg().map_err(failed)?.0;
+            values.dedup_table = pool.dedup().map_err(failed)?.figures.on_disk;
             values.load_guid = pool.host().entropy.u64();
             let fragmentation = pool.fragmentation().map_err(failed)?;
             let info = pool.info();
@@ -195,6 +199,9 @@ impl<'a> PoolValues<'a> {
         if let Some(rest) = property.name.strip_prefix("class_") {
             return (self.class_figure(rest).map(Value::Number), Source::None);
         }
+        if let Some(figure) = self.shared_figure(property.name, &info) {
+            return number(figure);
+        }
         let normal = self.class(Class::Normal);
         match property.name {
             "size" => number(normal.size),
@@ -205,10 +212,7 @@ impl<'a> PoolValues<'a> {
             "fragmentation" => (normal.fragmentation.map(Value::Number), Source::None),
             "freeing" => number(self.freeing),
             "leaked" | "expandsize" | "checkpoint" => number(0),
-            "dedup_table_size" | "dedupused" | "dedupsaved" => number(0),
-            "bcloneused" | "bclonesaved" => number(0),
             "last_scrubbed_txg" => number(self.last_scrubbed),
-            "dedupratio" | "bcloneratio" => number(100),
             "readonly" => {
                 let asked = session.known.as_ref().is_some_and(|known| known.read_only);
                 number(u64::from(asked || session.pool().refused().is_some()))
@@ -243,6 +247,21 @@ impl<'a> PoolValues<'a> {
                 None => (property.default_value(), Source::Default),
             },
         }
+    }
+
+    /// `dedupratio` and the like: a figure of blocks that are stored once and referred to several times.
+    fn shared_figure(&self, name: &str, info: &Info) -> Option<u64> {
+        let Info { dedup, clones, .. } = info;
+        Some(match name {
+            "dedup_table_size" => self.dedup_table,
+            "dedupused" => dedup.dsize,
+            "dedupsaved" => dedup.saved(),
+            "dedupratio" => dedup.ratio_percent(),
+            "bcloneused" => clones.used,
+            "bclonesaved" => clones.saved,
+            "bcloneratio" => clones.ratio_percent(),
+            _ => return None,
+        })
     }
 
     /// `normal_size` and the like: a figure of an allocation class.

@@ -3,7 +3,7 @@
 use super::Call;
 use crate::args::{Parsed, value};
 use crate::command::{Command, Run};
-use crate::messages::Failure;
+use crate::messages::{Action, Failure};
 use crate::open::{self, Intent};
 
 /// `zpool prefetch`.
@@ -25,7 +25,7 @@ fn read(args: &Parsed) -> Options {
     Options { kind: args.text("t") }
 }
 
-/// Runs `zpool prefetch`: of the tables that it is about this build reads none, so that there is nothing to bring in.
+/// Runs `zpool prefetch`. Pools with clones are only read, and their tables are never asked: of those nothing is brought in.
 ///
 /// # Errors
 /// Usage; a pool that is not there.
@@ -39,5 +39,9 @@ fn run(call: &Call) -> Result<(), Failure> {
             if call.args.operands.is_empty() { "missing pool name argument" } else { "too many arguments" };
         return Err(Failure::usage(words));
     };
-    open::open_pool(name, call.around, Intent::Read)?.finish()
+    let session = open::open_pool(name, call.around, Intent::Read)?;
+    if call.options.kind.as_deref() != Some("brt") {
+        session.pool().prefetch_dedup().map_err(|error| Action::Open(name).failed(error))?;
+    }
+    session.finish()
 }

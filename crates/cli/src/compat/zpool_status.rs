@@ -18,7 +18,7 @@ use super::zpool_status_advice::advice;
 use crate::args::{Parsed, flag, value};
 use crate::command::{Beside, Command, Run, Subjects, Typed, Visitors};
 use crate::json;
-use crate::messages::Failure;
+use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
 use crate::out::Console;
 use crate::start;
@@ -307,7 +307,9 @@ fn print_errors(
             }
         }
         if call.options.dedup {
-            console.line("\n dedup: no DDT entries")?;
+            let dedup = session.pool().dedup();
+            let failed = |error| Action::Open(&view.name).failed(error);
+            super::zpool_status_dedup::print(console, &dedup.map_err(failed)?)?;
         }
     }
     Ok(())

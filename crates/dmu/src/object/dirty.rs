@@ -91,7 +91,12 @@ impl Object {
         self.shared.budget.add_space(bound);
         match old {
             Some(len) => self.shared.budget.sub_space(self.bound_of(state, len)),
-            None => self.count_path(state, blkid),
+            None => {
+                self.count_path(state, blkid);
+                let is_metadata = state.head.object_type.is_metadata();
+                let budget = &self.shared.budget;
+                budget.add_entries(self.shared.bound.entries(is_metadata, budget.has_table()));
+            }
         }
         self.list(state, tx);
     }
@@ -112,7 +117,11 @@ impl Object {
     /// Counts the space that the MOS takes for the blocks on disk among `start..end`, which go out of use.
     fn count_killed(&self, state: &State, start: u64, end: u64) {
         let killed = self.blocks_on_disk(state, start, end);
-        self.shared.budget.add_space(self.shared.bound.killed(killed));
+        let budget = &self.shared.budget;
+        budget.add_space(self.shared.bound.killed(killed));
+        if budget.has_table() && !state.head.object_type.is_metadata() {
+            budget.add_entries(killed);
+        }
     }
 
     /// How many of the blocks `start..end` are on disk, at most.

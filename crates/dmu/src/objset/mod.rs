@@ -229,7 +229,7 @@ impl Objset {
 
     /// How its blocks are written from now on.
     pub fn set_policy(&self, policy: Policy) {
-        self.shared.bound.set_copies(policy.copies);
+        self.shared.bound.set_policy(&policy);
         self.io().set_policy(policy);
     }
 

@@ -1,11 +1,15 @@
 //! The books of what a sync writes: space given and taken back, sizes, and the features that blocks need.
 
+use dmu::Tx;
 use dsl::bookmark::Freed;
-use format::blkptr::{BlockPtr, Dva};
+use format::blkptr::{Block, BlockPtr, Dva};
 use format::{ChecksumKind, Compression, Corrupt, Txg};
 use storage::allocator::{AllocError, Allocator};
 use storage::{Storage, WriteError, Writer};
 
+use crate::brt::Brt;
+use crate::ddt::Ddt;
+use crate::mos::Mos;
 use crate::sizes::Sizes;
 use crate::space_maps::{Source, free_extents};
 use crate::state::{SyncState, Syncing};
@@ -15,6 +19,10 @@ use crate::{Error, Result};
 pub(super) struct Books<'a> {
     pub(super) storage: &'a Storage,
     pub(super) allocator: &'a mut Allocator,
+    pub(super) ddt: &'a mut Ddt,
+    pub(super) brt: &'a mut Brt,
+    pub(super) mos: &'a Mos,
+    pub(super) tx: &'a Tx,
     pub(super) source: Source<'a>,
     pub(super) txg: Txg,
     /// Blocks born later belong to the dataset alone.
@@ -76,6 +84,19 @@ impl dmu::Space for Books<'_> {
         self.needs.zstd |= compression == Compression::Zstd;
     }
 
+    fn find_shared(&mut self, block: &Block, copies: u8) -> Result<Option<Block>, dmu::Error> {
+        self.make_room()?;
+        self.ddt.find(self.storage.vdevs(), block, copies)
+    }
+
+    fn takes_shared(&self) -> bool {
+        self.ddt.is_within_quota()
+    }
+
+    fn refer(&mut self, block: &Block, copies: u8) -> Result<(), dmu::Error> {
+        self.ddt.refer(self.storage.vdevs(), block, copies)
+    }
+
     fn killed(&mut self, ptr: &BlockPtr) -> Result<(), dmu::Error> {
         let sizes = Sizes::of(self.storage.vdevs(), ptr);
         self.delta += -sizes;
@@ -86,7 +107,38 @@ impl dmu::Space for Books<'_> {
         }
         self.unique -= sizes.used;
         if let BlockPtr::Block(block) = ptr {
-            free_extents(self.storage, self.allocator, block, self.txg)?;
+            self.free(block)?;
+        }
+        Ok(())
+    }
+}
+
+impl Books<'_> {
+    /// Frees a block that one block pointer less refers to: now, or with the last reference that a table counts.
+    fn free(&mut self, block: &Block) -> Result<(), dmu::Error> {
+        if block.dedup {
+            self.make_room()?;
+            if self.ddt.release(self.storage.vdevs(), block)? {
+                return Ok(());
+            }
+        }
+        if self.brt.release(self.storage.vdevs(), block)? {
+            return Ok(());
+        }
+        free_extents(self.storage, self.allocator, block, self.txg)
+    }
+
+    /// Stores entries of the dedup table where too many of them are in memory.
+    fn make_room(&mut self) -> Result<(), dmu::Error> {
+        if self.ddt.is_full() { self.store_entries() } else { Ok(()) }
+    }
+
+    /// Stores all entries of the dedup table that are in memory, and frees the blocks that nothing refers to any more.
+    fn store_entries(&mut self) -> Result<(), dmu::Error> {
+        let (mos, vdevs, salt) = (&self.mos.objset, self.storage.vdevs(), self.mos.salt());
+        for block in self.ddt.store(mos, self.tx, vdevs, salt)? {
+            self.storage.forget(&block);
+            free_extents(self.storage, self.allocator, &block, self.txg)?;
         }
         Ok(())
     }
@@ -95,7 +147,7 @@ impl dmu::Space for Books<'_> {
 impl<'a> Syncing<'a> {
     /// Books for blocks of a dataset whose newest snapshot was taken in `prev_snap_txg`, and the writer.
     pub(super) fn books(&mut self, prev_snap_txg: Txg) -> (Books<'_>, &mut Writer<'a>) {
-        let SyncState { allocator, table, logs, .. } = &mut *self.state;
+        let SyncState { allocator, table, logs, ddt, brt, .. } = &mut *self.state;
         let source = Source {
             objset: self.before.as_ref(),
             tops: self.inner.storage.vdevs().tops(),
@@ -105,6 +157,10 @@ impl<'a> Syncing<'a> {
         let books = Books {
             storage: &self.inner.storage,
             allocator,
+            ddt,
+            brt,
+            mos: &self.inner.mos,
+            tx: &self.tx,
             source,
             txg: self.txg,
             prev_snap_txg,
@@ -142,8 +198,17 @@ impl<'a> Syncing<'a> {
         if let BlockPtr::Block(block) = ptr {
             self.freed += 1;
             self.inner.storage.forget(block);
-            free_extents(&self.inner.storage, &mut self.state.allocator, block, self.txg)?;
+            self.books(Txg(0)).0.free(block)?;
         }
         Ok(())
+    }
+
+    /// Stores what the txg did to the tables of shared and of cloned blocks.
+    pub(super) fn store_references(&mut self) -> Result<()> {
+        let SyncState { brt, features, .. } = &mut *self.state;
+        brt.store(&self.inner.mos.objset, &self.tx, features)?;
+        let (mut books, _) = self.books(Txg(0));
+        books.store_entries()?;
+        Ok(books.ddt.count(&books.mos.objset, books.tx, books.mos.salt())?)
     }
 }

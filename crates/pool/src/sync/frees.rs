@@ -14,9 +14,11 @@ use dsl::{Sizes, bpobj, frees};
 use format::blkptr::BlockPtr;
 use format::bptree::Entry;
 
-use crate::Result;
 use crate::state::Syncing;
+use crate::{Result, ddt};
 
+/// Blocks freed with each txg at least, however little space is left.
+const FREES_MIN: u64 = 16;
 /// What reading a block to find others counts for, in blocks freed.
 const READ: u64 = 20;
 
@@ -27,9 +29,20 @@ impl Syncing<'_> {
             return Ok(());
         }
         let count = self.inner.groups.limits.async_blocks.load(Ordering::Relaxed);
+        let count = self.frees_max(count);
         let (listed, more) = self.free_listed(count)?;
         self.state.freeing = more || self.free_destroyed(count.saturating_sub(listed))?;
         Ok(())
+    }
+
+    /// As many of `count` blocks as can be freed so that the changes of dedup tables find space, whatever else the txg writes.
+    fn frees_max(&self, count: u64) -> u64 {
+        let budget = &self.inner.budget;
+        let room = self.state.allocator.allocatable() / 8;
+        if !budget.has_table() || budget.cost_of_entries(count) <= room {
+            return count;
+        }
+        count.min(room / ddt::block_bytes(self.inner.storage.vdevs())).max(FREES_MIN)
     }
 
     /// Frees up to `count` listed blocks; gives how many there were, and whether there are more.

@@ -22,6 +22,7 @@ use storage::Writer;
 use storage::rank::{Rank, Ranked};
 
 use self::commit::commit;
+use crate::ddt;
 use crate::mos::Mos;
 use crate::space_maps::free_extents;
 use crate::state::{Dataset, Inner, SyncState, Syncing, Task};
@@ -99,6 +100,8 @@ fn still_freed(inner: &Inner, state: &SyncState) -> u64 {
 
 /// Makes the new figures visible to readers.
 pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
+    let tables = state.ddt.bytes() + state.brt.bytes();
+    inner.budget.set_table(tables, ddt::block_bytes(inner.storage.vdevs()));
     {
         let mut info = inner.info.write().expect("the info lock guards a plain store");
         info.config = state.config.clone();
@@ -109,6 +112,8 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
             .filter_map(|spec| Some((spec.id.0, state.allocator.vdev_space(spec.id)?)))
             .collect();
         info.features = state.features.as_ref().map(|f| f.all().clone()).unwrap_or_default();
+        info.dedup = state.ddt.total_with_logs(inner.storage.vdevs());
+        info.clones = state.brt.clones();
         info.txg = txg;
         info.root = state.uberblock.root;
     }
@@ -177,6 +182,7 @@ fn write_txg(
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
+    syncing.state.ddt.read_quota(&inner.mos.objset)?;
     let mut written = Vec::new();
     for (dataset, frozen) in changed {
         let synced = syncing.sync_dataset(&dataset, frozen)?;
@@ -204,6 +210,7 @@ fn write_txg(
         }
     }
     syncing.free_waiting()?;
+    syncing.store_references()?;
     let root = syncing.write_root()?;
     settle(&mut written);
     Ok(root)

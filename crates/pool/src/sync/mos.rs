@@ -96,6 +96,7 @@ impl Syncing<'_> {
             gzip_engine: GzipEngine::DEFAULT,
             checksum: ChecksumKind::Fletcher4,
             copies: 3,
+            dedup: None,
             redundant: Redundant::All,
             embed: active(&features::EMBEDDED_DATA),
             hole_birth: active(&features::HOLE_BIRTH),

@@ -6,6 +6,7 @@
 
 mod accounts;
 mod sectors;
+mod shared;
 mod snapshots;
 mod space;
 
@@ -20,7 +21,7 @@ use format::blkptr::{BlockPtr, Dva};
 use storage::{BadCopy, Verified};
 
 use dsl::Sizes;
-use pool::{Error, FeatureState, Pool, Result, roots};
+use pool::{Error, Pool, Result, roots};
 
 /// Blocks in the hands of the workers at once, per worker.
 const WINDOW_PER_WORKER: usize = 16;
@@ -156,8 +157,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
         report(finding);
     };
     let mut claims = space::Claims::new(inner.storage.vdevs().tops());
-    // How often a cloned block is used, a table says that this build does not read: it only reads such pools.
-    let cloning = pool.info().feature(&format::features::BLOCK_CLONING) == FeatureState::Active;
+    let mut shared = shared::Shared::load(inner, &mut report)?;
     let mut sums: BTreeMap<Owner, Sizes> = BTreeMap::new();
     let unreadable = &mut |place, why| report(Finding::Unreadable { place, why });
     let heads = roots::roots(inner, unreadable)?;
@@ -211,9 +211,9 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
                         report(Finding::Unreadable { place: place.to_string(), why: error.to_string() });
                         Vec::new()
                     });
-                    for dva in extents {
-                        let shared = cloning && place.level == 0;
-                        if !claims.claim(dva) && !shared {
+                    let reference = shared.refer(&block);
+                    for dva in extents.into_iter().filter(|_| reference != shared::Reference::Further) {
+                        if !claims.claim(dva) {
                             report(Finding::DoubleReference { place: place.to_string(), dva });
                         }
                     }
@@ -229,7 +229,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     // One that cannot be done is a finding; the others are done all the same.
     for (what, done) in [
         ("the intent logs", space::claim_logs(inner, &mut claims, &mut report)),
-        ("the lists of blocks", space::claim_lists(inner, &mut claims, &mut report)),
+        ("the lists of blocks", space::claim_lists(inner, (&mut claims, &mut shared), &mut report)),
         ("the space maps", space::compare(inner, &claims, &mut report)),
         ("the space accounting", accounts::compare(inner, &sums, &mut report)),
         ("the snapshots", snapshots::compare(inner, &sums, &mut report)),
@@ -239,6 +239,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
             report(Finding::Unreadable { place: what.to_owned(), why: error.to_string() });
         }
     }
+    shared.compare(&mut report);
     summary.findings = findings;
     Ok(summary)
 }

@@ -10,6 +10,7 @@ use storage::allocator::{MapEntry, SpaceMapSource};
 
 use super::Finding;
 use super::sectors::Sectors;
+use super::shared::{Reference, Shared};
 use dsl::bpobj;
 use pool::space_maps::{self, Source};
 use pool::{Inner, Result, log};
@@ -34,11 +35,24 @@ impl Claims {
 }
 
 /// Blocks that no tree refers to any more but that are still allocated: frees put off, logs.
-pub(super) fn claim_lists(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
+pub(super) fn claim_lists(
+    inner: &Inner,
+    (claims, shared): (&mut Claims, &mut Shared),
+    report: &mut dyn FnMut(Finding),
+) -> Result<()> {
+    for block in shared.waiting() {
+        for dva in inner.storage.extents(block)? {
+            if !claims.claim(dva) {
+                report(Finding::DoubleReference { place: "dedup log".into(), dva });
+            }
+        }
+    }
     for key in ["sync_bplist", "free_bpobj"] {
         let Some(list) = inner.mos.directory_object(key)? else { continue };
         bpobj::for_each(&inner.mos, list, &mut |ptr| {
-            if let BlockPtr::Block(block) = ptr {
+            if let BlockPtr::Block(block) = ptr
+                && shared.refer(block) != Reference::Further
+            {
                 for dva in inner.storage.extents(block)? {
                     if !claims.claim(dva) {
                         report(Finding::DoubleReference { place: key.into(), dva });

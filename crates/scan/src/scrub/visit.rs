@@ -1,6 +1,6 @@
 //! The visitor's thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,12 +20,14 @@ use pool::{Error, Inner, Result, Syncing, scan_state};
 const WINDOW_PER_WORKER: usize = 16;
 /// Bytes of blocks taken before they are entered in the books.
 const CHUNK_BYTES: u64 = 8 << 20;
+/// Shared blocks that are remembered as verified. Further ones are verified with each reference.
+const SHARED_MAX: usize = 4 << 20;
 /// Errors that are remembered one by one.
 pub(super) const ERRORS_MAX: usize = 10_000;
 
 /// Visits all blocks, and writes the end down.
 pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
-    let ended = Visit { inner, scan, done: BTreeMap::new() }.all();
+    let ended = Visit { inner, scan, done: BTreeMap::new(), shared: HashSet::new() }.all();
     let ended = ended.and_then(|finished| match finished {
         true if scan.is_resilvering() => resilver::finish(inner),
         true => still_lost(inner).and_then(|lost| {
@@ -139,6 +141,15 @@ struct Visit<'a> {
     scan: Scan,
     /// Datasets visited, with the birth up to which their blocks were left to earlier snapshots.
     done: BTreeMap<ObjectId, Txg>,
+    /// Shared blocks that are in order: another reference needs no visit.
+    shared: HashSet<Shared>,
+}
+
+/// Where the first copy of a shared block lies, and when it was written.
+type Shared = (u32, u64, Txg);
+
+fn shared(block: &Block) -> Shared {
+    (block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth())
 }
 
 impl Visit<'_> {
@@ -240,6 +251,7 @@ impl Visit<'_> {
             items,
             workers.count() * WINDOW_PER_WORKER,
             |item| match item {
+                Item::Block(_, block) if block.dedup && self.shared.contains(&shared(&block)) => None,
                 Item::Block(place, block) if resilvers && block.physical_birth() < max => {
                     let (copies, missed) = resilver::look_at(storage, &block);
                     Some(Seen { place, block: Some(block), copies, missed })
@@ -298,12 +310,15 @@ impl Visit<'_> {
     }
 
     /// Enters a chunk in the books.
-    fn enter(&self, chunk: &[Seen], repaired: u64) {
+    fn enter(&mut self, chunk: &[Seen], repaired: u64) {
         let mut state = self.inner.scrub.lock();
         let (mut examined, mut errors) = (0, 0);
         for seen in chunk {
             if let Some(block) = &seen.block {
                 examined += block.copies().map(|dva| dva.asize).sum::<u64>();
+                if block.dedup && !seen.copies.lost && self.shared.len() < SHARED_MAX {
+                    self.shared.insert(shared(block));
+                }
             }
             if seen.copies.lost {
                 let is_new =

@@ -38,6 +38,8 @@ pub static DDTPRUNE: Command = Command {
     about: "takes old entries out of the deduplication table",
     syntax: &["ddtprune -d DAYS|-p PERCENT POOL"],
     options: &[value("d", "older than so many days"), value("p", "so many percent")],
-    run: Run::Missing(Some("pools with a deduplication table are only read")),
+    run: Run::Missing(Some(
+        "pools whose deduplication tables can be pruned (feature fast_dedup) are only read",
+    )),
     ..Command::ZPOOL
 };

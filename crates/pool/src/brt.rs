@@ -1,0 +1,218 @@
+//! The tables of cloned blocks: whether other block pointers still refer to a block that is about to be freed.
+//!
+//! From:   whatever frees blocks.
+//! To:     the tables in the MOS, once a txg.
+//! Source: docs/format/14-dedup-and-cloning.md §10, §12.
+//!
+//! Nothing is cloned here. The tables are those of OpenZFS, and they are kept right while blocks are freed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dmu::zap::{self, words};
+use dmu::{Object, Objset, Tx};
+use format::blkptr::Block;
+use format::brt::{Header, count_of, directory_key, value_of};
+use format::features::{self, Feature};
+use format::{ByteOrder, Corrupt, ObjectId};
+use storage::Vdevs;
+
+use crate::Result;
+use crate::features::Features;
+use crate::mos::DIRECTORY;
+
+const LE: ByteOrder = ByteOrder::Little;
+
+/// Cloned blocks of a pool, as its properties tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clones {
+    /// Bytes of blocks that are cloned.
+    pub used: u64,
+    /// Bytes that their further references would take.
+    pub saved: u64,
+}
+
+impl Clones {
+    /// References over blocks, in hundredths.
+    #[must_use]
+    pub fn ratio_percent(&self) -> u64 {
+        let all = u128::from(self.used) + u128::from(self.saved);
+        match self.used {
+            0 => 100,
+            used => (all * 100 / u128::from(used)).try_into().unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// The table of one vdev.
+struct Table {
+    /// Its bytes are the entries of each range.
+    counts: Arc<Object>,
+    entries: Arc<Object>,
+    header: Header,
+    changed: bool,
+}
+
+/// Further references of a block, in the syncing txg.
+struct Live {
+    count: u64,
+    stored: u64,
+}
+
+/// The tables. Only the sync thread changes them.
+#[derive(Default)]
+pub struct Brt {
+    /// By id of the top-level vdev.
+    tables: BTreeMap<u32, Table>,
+    /// By vdev and offset of the first copy.
+    live: BTreeMap<(u32, u64), Live>,
+}
+
+fn bad(object: &Object) -> impl FnOnce(Corrupt) -> dmu::Error {
+    dmu::Error::corrupt(object.id())
+}
+
+impl Table {
+    fn load(mos: &Objset, vdev: u32) -> Result<Option<Table>, dmu::Error> {
+        let directory = mos.object(DIRECTORY)?;
+        let Some(id) = zap::lookup_u64(&directory, directory_key(vdev).as_bytes())? else { return Ok(None) };
+        let counts = mos.object(ObjectId(id))?;
+        let header = counts.with_bonus(|_, raw| Header::decode(raw, LE)).map_err(bad(&counts))?;
+        let entries = mos.object(header.entries)?;
+        Ok(Some(Table { counts, entries, header, changed: false }))
+    }
+
+    /// Entries of the range that holds `offset`.
+    fn in_range(&self, offset: u64) -> Result<u16, dmu::Error> {
+        let Some(at) = self.header.count_at(offset) else { return Ok(0) };
+        let mut raw = [0; 2];
+        self.counts.read(at, &mut raw)?;
+        Ok(self.header.order.u16(&raw, 0))
+    }
+
+    /// The further references of the block at `offset`.
+    fn get(&self, offset: u64) -> Result<Option<u64>, dmu::Error> {
+        let Some(value) = words::lookup(&self.entries, &[offset])? else { return Ok(None) };
+        let width = || Corrupt::new("width of a clone table value", value.width().into());
+        count_of(&value, LE).ok_or_else(width).map(Some).map_err(bad(&self.entries))
+    }
+
+    /// Stores the further references of the block at `offset`.
+    fn put(&self, tx: &Tx, offset: u64, live: &Live, is_number: bool) -> Result<(), dmu::Error> {
+        if live.count > 0 {
+            return words::update(&self.entries, tx, &[offset], &value_of(live.count, is_number, LE));
+        }
+        words::remove(&self.entries, tx, &[offset])?;
+        if let Some(at) = self.header.count_at(offset) {
+            let mut raw = [0; 2];
+            self.header.order.put_u16(&mut raw, 0, self.in_range(offset)?.saturating_sub(1));
+            self.counts.write(tx, at, &raw)?;
+        }
+        Ok(())
+    }
+}
+
+impl Brt {
+    /// The tables as they are on disk.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn load(mos: &Objset, vdevs: &Vdevs) -> Result<Brt> {
+        let mut tables = BTreeMap::new();
+        for top in vdevs.tops() {
+            tables.extend(Table::load(mos, top.id)?.map(|table| (top.id, table)));
+        }
+        Ok(Brt { tables, ..Brt::default() })
+    }
+
+    /// What is cloned.
+    pub(crate) fn clones(&self) -> Clones {
+        self.tables.values().fold(Clones::default(), |sum, Table { header, .. }| Clones {
+            used: sum.used.saturating_add(header.used),
+            saved: sum.saved.saturating_add(header.saved),
+        })
+    }
+
+    /// Bytes of the tables on the disks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tables.values().map(|table| table.entries.used_bytes() + table.counts.used_bytes()).sum()
+    }
+
+    /// All entries: vdev, offset and further references.
+    pub fn entries(&self) -> impl Iterator<Item = Result<(u32, u64, u64), dmu::Error>> + '_ {
+        self.tables.iter().flat_map(|(vdev, table)| {
+            words::entries(&table.entries).map(|found| {
+                let found = found?;
+                let key = Corrupt::new("clone table key", found.key.len() as u64);
+                let offset = *found.key.first().ok_or(key).map_err(bad(&table.entries))?;
+                let count = count_of(&found.value, LE).ok_or(key).map_err(bad(&table.entries))?;
+                Ok((*vdev, offset, count))
+            })
+        })
+    }
+
+    /// One reference less to `block`. `false` if there is no other: then it is freed.
+    pub(crate) fn release(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
+        let first = block.dvas[0];
+        if block.level > 0 || block.object_type.is_metadata() {
+            return Ok(false);
+        }
+        let Some(table) = self.tables.get_mut(&first.vdev.0) else { return Ok(false) };
+        let place = (first.vdev.0, first.offset);
+        let live = match self.live.entry(place) {
+            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::btree_map::Entry::Vacant(new) => {
+                if table.in_range(first.offset)? == 0 {
+                    return Ok(false);
+                }
+                let Some(count) = table.get(first.offset)? else { return Ok(false) };
+                new.insert(Live { count, stored: count })
+            }
+        };
+        let Some(count) = live.count.checked_sub(1) else { return Ok(false) };
+        live.count = count;
+        let dsize = vdevs.dsize(block);
+        let header = &mut table.header;
+        header.saved = header.saved.saturating_sub(dsize);
+        if count == 0 {
+            header.used = header.used.saturating_sub(dsize);
+            header.total = header.total.saturating_sub(1);
+        }
+        table.changed = true;
+        Ok(true)
+    }
+
+    /// Stores what the txg did. Tables in which nothing is left end.
+    pub(crate) fn store(&mut self, mos: &Objset, tx: &Tx, features: &mut Option<Features>) -> Result<()> {
+        let is_active = |feature| features.as_ref().is_some_and(|known| known.is_active(feature));
+        let is_number = is_active(&features::BLOCK_CLONING_ENDIAN);
+        for ((vdev, offset), live) in std::mem::take(&mut self.live) {
+            if live.count != live.stored {
+                let table = self.tables.get(&vdev).expect("its entry was found in it");
+                table.put(tx, offset, &live, is_number)?;
+            }
+        }
+        let mut ended = Vec::new();
+        for (vdev, table) in self.tables.iter_mut().filter(|(_, table)| table.changed) {
+            table.changed = false;
+            let header = table.header.encode();
+            table.counts.edit_bonus(tx, |raw| raw[..header.len()].copy_from_slice(&header));
+            if table.header.total == 0 {
+                ended.push(*vdev);
+            }
+        }
+        for vdev in ended {
+            let Some(table) = self.tables.remove(&vdev) else { continue };
+            mos.free_object(tx, &table.entries);
+            mos.free_object(tx, &table.counts);
+            zap::remove(&mos.object(DIRECTORY)?, tx, directory_key(vdev).as_bytes())?;
+            let given_up: [&Feature; 2] = [&features::BLOCK_CLONING, &features::BLOCK_CLONING_ENDIAN];
+            for feature in given_up {
+                if let Some(known) = features.as_mut().filter(|known| known.is_active(feature)) {
+                    known.adjust(tx, feature, -1)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

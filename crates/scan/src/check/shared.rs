@@ -1,0 +1,131 @@
+//! Blocks that several block pointers refer to: each reference is found once, and the tables count as many.
+//!
+//! Source: docs/format/14-dedup-and-cloning.md §7, §9.
+
+use std::collections::BTreeMap;
+
+use format::ChecksumKind;
+use format::blkptr::Block;
+use format::ddt::{Entry, Histogram, Key};
+
+use pool::brt::Brt;
+use pool::ddt::{self, Ddt};
+use pool::{Inner, Result};
+
+use super::Finding;
+
+/// Where the first copy of a block lies, and when it was written.
+type Place = (u32, u64, u64);
+
+/// References to a shared block.
+struct References {
+    counted: u64,
+    found: u64,
+}
+
+/// The shared blocks of a pool.
+pub(super) struct Shared {
+    blocks: BTreeMap<Place, References>,
+    /// Cloned blocks, by vdev and offset of the first copy.
+    clones: BTreeMap<(u32, u64), References>,
+    /// Blocks that nothing refers to any more and that a log has not freed yet.
+    waiting: Vec<Block>,
+}
+
+/// What a block pointer is to a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reference {
+    /// Its only one, or the first of several: the space is its own.
+    First,
+    /// One more, which a table counts.
+    Further,
+    /// One more than the table counts.
+    Uncounted,
+}
+
+fn place(block: &Block) -> Place {
+    (block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth().0)
+}
+
+/// Notes the blocks of an entry.
+fn note(
+    blocks: &mut BTreeMap<Place, References>,
+    (kind, key, entry): (ChecksumKind, &Key, &Entry),
+) -> Result<()> {
+    for slot in entry.slots.iter().filter(|slot| slot.is_used()) {
+        let block = Entry::block(kind, key, slot).map_err(storage::ReadError::from)?;
+        blocks.insert(place(&block), References { counted: slot.refs, found: 0 });
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// Reads the dedup tables, and compares their statistics with their entries.
+    pub(super) fn load(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<Shared> {
+        let (mut blocks, mut waiting) = (BTreeMap::new(), Vec::new());
+        let vdevs = inner.storage.vdevs();
+        let ddt = Ddt::load(&inner.mos.objset)?;
+        for (kind, key, entry) in ddt.logged() {
+            note(&mut blocks, (kind, key, entry))?;
+            for slot in entry.slots.iter().filter(|slot| slot.is_used() && slot.refs == 0) {
+                waiting.push(Entry::block(kind, key, slot).map_err(storage::ReadError::from)?);
+            }
+        }
+        for store in ddt.stores() {
+            let mut histogram = Histogram::default();
+            for entry in store.entries() {
+                let (key, entry) = entry?;
+                if ddt.is_logged(store.kind(), &key) {
+                    continue;
+                }
+                histogram.add(&ddt::counts(vdevs, store.kind(), &key, &entry));
+                note(&mut blocks, (store.kind(), &key, &entry))?;
+            }
+            let (stored, counted) = (store.histogram.total(), histogram.total());
+            if store.histogram != histogram {
+                let what = format!("references in the statistics of '{}'", store.name());
+                let (stored, counted) = (stored.ref_blocks, counted.ref_blocks);
+                report(Finding::Sum { what, stored, counted });
+            }
+        }
+        let mut clones = BTreeMap::new();
+        for entry in Brt::load(&inner.mos.objset, vdevs)?.entries() {
+            let (vdev, offset, further) = entry?;
+            clones.insert((vdev, offset), References { counted: further.saturating_add(1), found: 0 });
+        }
+        Ok(Shared { blocks, clones, waiting })
+    }
+
+    /// Blocks that nothing refers to any more and that are still allocated.
+    pub(super) fn waiting(&self) -> &[Block] {
+        &self.waiting
+    }
+
+    /// Notes a block pointer to `block`. A block that no table knows has one.
+    pub(super) fn refer(&mut self, block: &Block) -> Reference {
+        let is_data = block.level == 0 && !block.object_type.is_metadata();
+        let mut known = if block.dedup { self.blocks.get_mut(&place(block)) } else { None };
+        if known.is_none() && is_data {
+            known = self.clones.get_mut(&(block.dvas[0].vdev.0, block.dvas[0].offset));
+        }
+        let Some(references) = known else { return Reference::First };
+        references.found += 1;
+        match references.found {
+            1 => Reference::First,
+            found if found <= references.counted => Reference::Further,
+            _ => Reference::Uncounted,
+        }
+    }
+
+    /// Reports blocks to which other than so many block pointers refer as the tables count.
+    pub(super) fn compare(&self, report: &mut dyn FnMut(Finding)) {
+        let shared = self.blocks.iter().map(|((vdev, offset, _), references)| (vdev, offset, references));
+        let cloned = self.clones.iter().map(|((vdev, offset), references)| (vdev, offset, references));
+        for (vdev, offset, References { counted, found }) in shared.chain(cloned) {
+            if counted != found {
+                let what = format!("references to the shared block at {vdev}:{offset:#x}");
+                report(Finding::Sum { what, stored: *counted, counted: *found });
+            }
+        }
+    }
+}
