@@ -37,6 +37,7 @@ mod vdev_spec;
 mod vdev_values;
 pub(crate) mod version;
 mod view;
+mod volumes;
 mod zfs_allow;
 mod zfs_bookmark;
 mod zfs_clone;

@@ -67,14 +67,14 @@ struct Given {
     version: Option<u64>,
 }
 
-/// Reads the assignments of a new file system, in their order.
-fn given(assignments: &[(&str, &str)], offered: &Offered<'_>) -> Result<Given, Refusal> {
+/// Reads the assignments of a new file system or volume, in their order.
+fn given(assignments: &[(&str, &str)], kind: DatasetKind, offered: &Offered<'_>) -> Result<Given, Refusal> {
     let mut given = Given::default();
     let mut encryption = false;
     let mut key_words = Vec::new();
     for &(word, text) in assignments {
         let Some(property) = props::parse(word) else {
-            if let Some(quota) = owner_quota::parse(word, text, DatasetKind::Filesystem)? {
+            if let Some(quota) = owner_quota::parse(word, text, kind)? {
                 given.quotas.push((word.to_owned(), quota));
                 continue;
             }
@@ -82,9 +82,9 @@ fn given(assignments: &[(&str, &str)], offered: &Offered<'_>) -> Result<Given, R
             given.local.push((word.to_owned(), Value::Text(text.to_owned())));
             continue;
         };
-        property.check_settable(DatasetKind::Filesystem, true)?;
+        property.check_settable(kind, true)?;
         let value = property.parse_value(text)?;
-        check_filesystem(property, &value, offered)?;
+        check_value(property, &value, kind, offered)?;
         match (property.name, &value) {
             ("casesensitivity", Value::Number(n)) => given.fixed[0] = Some(*n),
             ("normalization", Value::Number(n)) => given.fixed[1] = Some(*n),
@@ -125,7 +125,7 @@ pub fn creation(
     parent: Option<(&Pool, &DatasetInfo)>,
     offered: &Offered<'_>,
 ) -> Result<Creation, Refusal> {
-    let Given { local, quotas, fixed, version } = given(assignments, offered)?;
+    let Given { local, quotas, fixed, version } = given(assignments, DatasetKind::Filesystem, offered)?;
     let version = version.unwrap_or(pool::version::newest_filesystem(offered.version));
     check_names_known(version, &fixed, &quotas)?;
     // Children of a file system have their names judged as it does, unless told otherwise.
@@ -155,19 +155,32 @@ pub fn creation(
     Ok(Creation { local, filesystem, quotas })
 }
 
+/// The local properties of a new dataset of this kind, by name, with those that are fixed for ever at its creation.
+///
+/// # Errors
+/// The first that is refused, in the order given.
+pub fn local_values(
+    assignments: &[(&str, &str)],
+    kind: DatasetKind,
+    offered: &Offered<'_>,
+) -> Result<Vec<(String, Value)>, Refusal> {
+    given(assignments, kind, offered).map(|given| given.local)
+}
+
 /// `aclinherit=passthrough-x`, as stored.
 const PASSTHROUGH_X: u64 = 5;
 
-/// What holds for a value on any file system of a pool with these features.
-fn check_filesystem(
+/// What holds for a value on any file system or volume of a pool with these features.
+fn check_value(
     property: &'static Property,
     value: &Value,
+    kind: DatasetKind,
     offered: &Offered<'_>,
 ) -> Result<(), Refusal> {
     let needs = |feature: &Feature| offered.needs(feature);
     let Value::Number(number) = *value else { return Ok(()) };
     match property.name {
-        "recordsize" => {
+        "recordsize" | "volblocksize" => {
             let max = if (offered.enabled)(&features::LARGE_BLOCKS) { BLOCK_MAX } else { BLOCK_MAX_PLAIN };
             property.check_block_size(number, max)?;
         }
@@ -193,7 +206,7 @@ fn check_filesystem(
         "dnodesize" if number != 0 => needs(&features::LARGE_DNODE)?,
         "longname" if number != 0 => needs(&features::LONGNAME)?,
         "filesystem_limit" | "snapshot_limit" => needs(&features::FILESYSTEM_LIMITS)?,
-        "refreservation" if number == pool::props::AUTO => {
+        "refreservation" if number == pool::props::AUTO && kind != DatasetKind::Volume => {
             return Err(PropertyError::AutoOnlyOnVolumes { name: property.name }.into());
         }
         _ => {}
@@ -248,9 +261,7 @@ pub fn change(
     };
     property.check_settable(info.kind, false)?;
     let value = property.parse_value(text)?;
-    if info.kind == DatasetKind::Filesystem {
-        check_filesystem(property, &value, &enabled_in(pool))?;
-    }
+    check_value(property, &value, info.kind, &enabled_in(pool))?;
     match (property.name, &value) {
         ("version", Value::Number(n)) => {
             let at = version_of(pool, info);
@@ -265,7 +276,6 @@ pub fn change(
             refuse("keylocation must be 'none' for unencrypted datasets")
         }
         ("keylocation", _) => Ok(None),
-        ("volsize", _) => refuse("volumes are not supported yet"),
         _ => Ok(Some((property.name.to_owned(), Some(value)))),
     }
 }

@@ -18,7 +18,7 @@ const fn kept(name: &'static str, harmless: &'static [&'static str], missing: &'
 }
 
 const LABELS: &str = "mounts have no SELinux labels";
-const VOLUMES: &str = "there are no volumes";
+const DEVICES: &str = "volumes have no device nodes; 'cenote export' serves them";
 
 static NO_EFFECT: &[NoEffect] = &[
     kept("aclinherit", &["restricted"], "NFSv4 ACLs are not enforced"),
@@ -34,10 +34,10 @@ static NO_EFFECT: &[NoEffect] = &[
     kept("rootcontext", &["none"], LABELS),
     kept("sharenfs", &["off"], "nothing is shared"),
     kept("sharesmb", &["off"], "nothing is shared"),
-    kept("snapdev", &["hidden"], VOLUMES),
+    kept("snapdev", &["hidden"], DEVICES),
     kept("special_small_blocks", &["0"], "small blocks are not put on special devices"),
-    kept("volmode", &["default"], VOLUMES),
-    kept("volthreading", &["on"], VOLUMES),
+    kept("volmode", &["default", "none"], DEVICES),
+    kept("volthreading", &["on"], DEVICES),
     kept("vscan", &["off"], "files are not scanned"),
     kept("zoned", &["off"], "datasets are not delegated to namespaces"),
     kept("zoned_uid", &["none", "0"], "datasets are not delegated to namespaces"),

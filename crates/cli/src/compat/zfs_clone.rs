@@ -127,11 +127,19 @@ fn clone_in(
         Err(error) => return Err(words(error)),
     }
     let given: Vec<(&str, &str)> = own.iter().collect();
-    let made = dataset_values::creation(&given, Some((pool, &above)), &enabled)
-        .map_err(|error| action.failed(error))?;
-    pool.clone_snapshot(&source.name, name, made.local).map_err(words)?;
-    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
-    if call.options.unmounted {
+    let head = pool.dataset(origin.split('@').next().unwrap_or(origin)).map_err(words)?;
+    let is_volume = head.kind == DatasetKind::Volume;
+    if is_volume {
+        let local = dataset_values::local_values(&given, head.kind, &enabled);
+        let local = local.map_err(|error| action.failed(error))?;
+        pool.clone_snapshot(&source.name, name, local).map_err(words)?;
+    } else {
+        let made = dataset_values::creation(&given, Some((pool, &above)), &enabled)
+            .map_err(|error| action.failed(error))?;
+        pool.clone_snapshot(&source.name, name, made.local).map_err(words)?;
+        owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
+    }
+    if call.options.unmounted || is_volume && topmost.is_none() {
         return Ok(());
     }
     mounting::created(call, console, topmost.as_deref().unwrap_or(name))

@@ -7,6 +7,7 @@ use super::mounting;
 use super::no_effect;
 use super::owner_quota;
 use super::parents::{create_parents, nearest_ancestor};
+use super::volumes;
 use crate::args::Assignments;
 use crate::args::{Parsed, flag, property, value};
 use crate::command::{Command, Run, Targets, Typed};
@@ -75,17 +76,20 @@ fn read(args: &Parsed) -> Options {
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
-    if call.options.volume.is_some() {
-        return Err(Failure::refused("cenote: not supported yet: zfs create -V (volumes)"));
-    }
-    if call.options.sparse || call.options.blocksize.is_some() {
+    let volume = call.options.volume.as_deref();
+    let volume = volume.map(|size| volumes::asked(size, call.options.sparse)).transpose()?;
+    if volume.is_none() && (call.options.sparse || call.options.blocksize.is_some()) {
         return Err(Failure::usage("'-s' and '-b' can only be used when creating a volume"));
     }
-    let own = Assignments::collect(call.options.properties.iter().map(String::as_str), |word| {
-        props::parse(word).map(|p| p.name)
-    })?;
+    let block = call.options.blocksize.as_deref().map(volumes::block_assignment).transpose()?;
+    let texts = block.iter().chain(&call.options.properties).map(String::as_str);
+    let own = Assignments::collect(texts, |word| props::parse(word).map(|p| p.name))?;
+    if volume.is_some() && call.options.unmounted {
+        return Err(Failure::usage("'-u' can only be used when creating a filesystem"));
+    }
+    let kind = if volume.is_some() { "volume" } else { "filesystem" };
     let name = match args.operands.as_slice() {
-        [] => return Err(Failure::usage("missing filesystem argument")),
+        [] => return Err(Failure::usage(format!("missing {kind} argument"))),
         [name] => name.as_str(),
         _ => return Err(Failure::usage("too many arguments")),
     };
@@ -99,17 +103,44 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         NotOpen::Missing(pool) => action.failed(format!("{} '{pool}'", reason::NO_SUCH_POOL)),
         other => other.into(),
     })?;
-    let done = create_in(&session, call, console, name, &own);
+    let wanted = Wanted { name, own: &own, volume: volume.as_ref() };
+    let done = create_in(&session, call, console, &wanted);
     session.finish().and(done)
+}
+
+/// What is to be made.
+struct Wanted<'a> {
+    name: &'a str,
+    own: &'a Assignments,
+    /// It is a volume, like this.
+    volume: Option<&'a volumes::Asked>,
+}
+
+/// What its properties come to.
+enum Made {
+    Filesystem(dataset_values::Creation),
+    Volume(volumes::Creation),
+}
+
+impl Made {
+    /// What is set, as `-v` shows it.
+    fn shown(&self, own: &Assignments) -> Vec<(String, String)> {
+        match self {
+            Made::Volume(volume) => volume.shown.clone(),
+            Made::Filesystem(_) => {
+                own.iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
+            }
+        }
+    }
 }
 
 fn create_in(
     session: &Session,
     call: &Typed<Options>,
     console: &mut Console,
-    name: &str,
-    own: &Assignments,
+    wanted: &Wanted<'_>,
 ) -> Result<(), Failure> {
+    let Wanted { name, own, volume } = *wanted;
     let (action, pool, dry) = (Action::Create(name), session.pool(), call.options.dry_run);
     let parents = call.options.parents;
     let Some((parent, _)) = name.rsplit_once('/') else {
@@ -139,15 +170,19 @@ fn create_in(
     }
     let given: Vec<(&str, &str)> = own.iter().collect();
     let enabled = dataset_values::enabled_in(pool);
-    let made = dataset_values::creation(&given, Some((pool, &nearest)), &enabled)
-        .map_err(|error| action.failed(error))?;
+    let made = match volume {
+        Some(asked) => volumes::creation(console, pool, (asked, own), &enabled).map(Made::Volume),
+        None => dataset_values::creation(&given, Some((pool, &nearest)), &enabled).map(Made::Filesystem),
+    };
+    let made = made.map_err(|error| action.failed(error))?;
     match pool.dataset(name) {
         Ok(_) => return Err(action.failed(reason::ALREADY_EXISTS)),
         Err(error) if is_missing(&error) => {}
         Err(error) => return Err(words_of(error)),
     }
     if call.options.verbose || call.options.parsable {
-        announce(call, console, name, own)?;
+        let shown = made.shown(own);
+        announce(call, console, name, &shown)?;
     }
     if dry {
         return Ok(());
@@ -157,17 +192,33 @@ fn create_in(
     if parents {
         topmost = create_parents(pool, parent, &enabled).map_err(words_of)?;
     }
-    pool.create_filesystem(name, made.local, made.filesystem, dataset_values::initialiser())
-        .map_err(words_of)?;
-    owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
+    make(pool, name, made)?;
     if let Some(live) = call.live() {
         // What is reserved for the new file system is taken from the others.
         live.limits_changed();
     }
-    if call.options.unmounted {
-        return Ok(());
+    match (topmost, volume) {
+        _ if call.options.unmounted => Ok(()),
+        (None, Some(_)) => Ok(()),
+        (topmost, _) => mounting::created(call, console, topmost.as_deref().unwrap_or(name)),
     }
-    mounting::created(call, console, topmost.as_deref().unwrap_or(name))
+}
+
+/// Makes the dataset `name`.
+fn make(pool: &pool::Pool, name: &str, made: Made) -> Result<(), Failure> {
+    let action = Action::Create(name);
+    let words_of = |error: pool::Error| words(action, &error);
+    match made {
+        Made::Volume(volumes::Creation { size, block, local, .. }) => {
+            pool.create_volume(name, local, zpl::volume_initialiser(size, block)).map_err(words_of)?;
+        }
+        Made::Filesystem(made) => {
+            pool.create_filesystem(name, made.local, made.filesystem, dataset_values::initialiser())
+                .map_err(words_of)?;
+            owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
+        }
+    }
+    Ok(())
 }
 
 /// `-v`, `-P`: says what is, or would be, made.
@@ -175,7 +226,7 @@ fn announce(
     call: &Typed<Options>,
     console: &mut Console,
     name: &str,
-    own: &Assignments,
+    shown: &[(String, String)],
 ) -> Result<(), Failure> {
     let (parsable, would) = (call.options.parsable, if call.options.dry_run { "would " } else { "" });
     if call.options.parents {
@@ -188,7 +239,7 @@ fn announce(
         true => format!("create\t{name}"),
         false => format!("{would}create {name}"),
     })?;
-    own.iter().try_for_each(|(name, value)| {
+    shown.iter().try_for_each(|(name, value)| {
         console.line(&match parsable {
             true => format!("property\t{name}\t{value}"),
             false => format!("\t{name}={value}"),

@@ -7,6 +7,7 @@ use super::mounting::{self, Moved};
 use super::no_effect;
 use super::owner_quota;
 use super::select::dataset_failure;
+use super::volumes;
 use crate::args::Assignments;
 use crate::args::{Parsed, flag};
 use crate::command::{Command, Run, Targets};
@@ -106,15 +107,27 @@ pub(super) fn set_one(
     }
     let (inside, values): (Vec<_>, Vec<_>) =
         values.into_iter().partition(|(name, _)| owner_quota::is_kept_inside(name));
+    let mut values = values;
+    volumes::complete(pool, &info, &mut values).map_err(|error| action.failed(error))?;
+    let new_size = volumes::take_size(pool, &info, &mut values).map_err(|error| action.failed(error))?;
     let names: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
     let on = (String::from("readonly"), Some(Value::Number(1)));
     if let Some(live) = call.live().filter(|_| values.contains(&on)) {
         mounting::turning_read_only(live, name, action)?;
     }
     let kind = mounting::kind_of(&values).filter(|_| !in_pool_only);
-    let set = || match values.is_empty() {
-        true => Ok(()),
-        false => pool.set_properties(name, values).map_err(|error| words(action, &error)),
+    let set = || {
+        // What is kept for a volume grows before it, and shrinks after it.
+        if let Some((size, true)) = new_size {
+            volumes::resize(pool, name, size)?;
+        }
+        if !values.is_empty() {
+            pool.set_properties(name, values).map_err(|error| words(action, &error))?;
+        }
+        match new_size {
+            Some((size, false)) => volumes::resize(pool, name, size),
+            _ => Ok(()),
+        }
     };
     let done = match kind {
         Some(kind) => {

@@ -7,10 +7,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use format::objset::ObjsetType;
 use pool::backing_file;
 use pool::props::number::nice_bytes;
 use serde_json::json;
-use zpl::Filesystem;
+use zpl::{Filesystem, Volume};
 
 use super::Check;
 use crate::around::Surroundings;
@@ -129,8 +130,24 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
             verdict.unseen.push(format!("{dataset}: not supported: encrypted datasets"));
             continue;
         }
-        let opened = pool.open(dataset).map_err(zpl::Error::from).and_then(Filesystem::open);
-        let fs = match opened {
+        let opened = match pool.open(dataset) {
+            Ok(opened) => opened,
+            Err(error) => {
+                verdict.finding(format!("{dataset}: {error}"));
+                continue;
+            }
+        };
+        if opened.objset().os_type() == ObjsetType::Zvol {
+            let mut report = |problem| verdict.finding(format!("{dataset}: {problem}"));
+            let checked =
+                Volume::open(opened).and_then(|volume| zpl::check::check_volume(&volume, &mut report));
+            match checked {
+                Ok(objects) => verdict.objects += objects,
+                Err(error) => verdict.finding(format!("{dataset}: {error}")),
+            }
+            continue;
+        }
+        let fs = match Filesystem::open(opened) {
             Ok(fs) => fs,
             Err(error @ zpl::Error::Unsupported(_)) => {
                 verdict.unseen.push(format!("{dataset}: {error}"));
