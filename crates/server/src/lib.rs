@@ -1,7 +1,7 @@
 //! One process per imported pool: it owns the pool, its mounts and its control socket.
 //!
 //! From:   `cli`, which starts it and asks it to carry out command lines ([`Commands`] is how it does that).
-//! To:     `pool`, `fuse`, and clients in other processes, which speak through [`client`].
+//! To:     `pool`, `fuse`, `nbd`, and clients in other processes, which speak through [`client`].
 //! The reasons are in docs/decisions/0007-server-and-clients.md.
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ mod beneath;
 pub mod client;
 mod elsewhere;
 mod error;
+mod exports;
 mod figures;
 mod live;
 mod log;
@@ -27,9 +28,11 @@ pub mod wire;
 
 pub use client::Client;
 pub use error::{ClientError, Closed, ServeError};
+pub use exports::{ExportError, Exported, Told as ExportTold};
 pub use figures::{Counters, Figures, Halted, LeafCounters, MemberFigures, Silence};
 pub use live::Live;
 pub use mounts::{BeginError, Change, Exchanged, Kind, MountError, Report, Unmounted};
+pub use nbd::Address as ExportAddress;
 pub use plan::{Overrides, Told};
 pub use runtime::Runtime;
 pub use secrets::keep_secrets;

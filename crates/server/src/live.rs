@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use format::ObjectId;
+use pool::props::Source;
 use pool::{Dataset, Pool, SnapshotKey};
 use zpl::session::Notice;
 
 use crate::Runtime;
 use crate::error::Closed;
+use crate::exports::{self, ExportError, Exported, Exports, Told as ExportTold};
 use crate::messages::Refusal;
 use crate::mounts::{BeginError, Change, Exchanged, Kind, MountError, Mounts, Report, Unmounted};
 use crate::plan::{Overrides, Told};
@@ -22,6 +24,7 @@ pub struct Live {
     guid: AtomicU64,
     pool: Mutex<Option<Arc<Pool>>>,
     mounts: Mounts,
+    exports: Exports,
     /// Held by the one command that changes datasets or properties.
     turn: Mutex<()>,
     closing: AtomicBool,
@@ -40,6 +43,7 @@ impl Live {
             name: pool.name(),
             guid: AtomicU64::new(pool.guid().0),
             pool: Mutex::new(Some(Arc::new(pool))),
+            exports: Exports::new(runtime.clone()),
             mounts: Mounts::new(runtime, is_distrusted),
             turn: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -228,6 +232,10 @@ impl Live {
         self.unmount(datasets, force)?;
         self.mounts.end_left(datasets, force)?;
         self.mounts.remove_folders(&points);
+        for dataset in datasets {
+            // One that clients use keeps its dataset in use.
+            let _ = self.exports.stop(dataset, force);
+        }
         Ok(())
     }
 
@@ -250,6 +258,7 @@ impl Live {
     /// # Errors
     /// The datasets cannot be read.
     pub fn end(&self, change: Change, renamed: impl Fn(&str) -> String) -> Result<Report, MountError> {
+        self.exports.rename(&renamed);
         let pool = self.pool()?;
         Ok(self.mounts.end(&pool, change, renamed)?)
     }
@@ -317,9 +326,63 @@ impl Live {
         self.mounts.write_back();
     }
 
-    /// Datasets are called otherwise; their mounts stay where they are.
+    /// Datasets are called otherwise; their mounts stay where they are, and so do their exports.
     pub fn rename(&self, renamed: impl Fn(&str) -> String) {
+        self.exports.rename(&renamed);
         self.mounts.rename(renamed);
+    }
+
+    /// Exports a volume, or a snapshot of one, as a network block device: now, and whenever the server starts, until
+    /// [`Live::unexport`].
+    ///
+    /// # Errors
+    /// Why not; then nothing was changed.
+    pub fn export(&self, dataset: &str, told: &ExportTold) -> Result<Exported, ExportError> {
+        let pool = self.pool().map_err(|_| pool::Error::Suspended)?;
+        let exported = self.exports.start(&pool, dataset, told)?;
+        if pool.read_only().is_none()
+            && let Err(error) = exports::keep(&pool, dataset, Some(told))
+        {
+            // Nobody can have connected for long.
+            let _ = self.exports.stop(dataset, true);
+            return Err(error.into());
+        }
+        Ok(exported)
+    }
+
+    /// Ends the export of a dataset. Without `force`, not while clients are connected.
+    ///
+    /// # Errors
+    /// It is not exported, or in use.
+    pub fn unexport(&self, dataset: &str, force: bool) -> Result<(), ExportError> {
+        let pool = self.pool().map_err(|_| pool::Error::Suspended)?;
+        let ended = self.exports.stop(dataset, force);
+        let is_kept = || {
+            let found = pool.dataset(dataset).and_then(|info| pool.user_property(&info, exports::PROPERTY));
+            matches!(found, Ok(Some((_, Source::Local))))
+        };
+        match ended {
+            // It may be kept for the next start all the same: what was to be listened for was in use, say.
+            Err(ExportError::NotExported) if is_kept() => {}
+            ended => ended?,
+        }
+        if pool.read_only().is_none() && is_kept() {
+            exports::keep(&pool, dataset, None)?;
+        }
+        Ok(())
+    }
+
+    /// What is exported.
+    #[must_use]
+    pub fn exports(&self) -> Vec<Exported> {
+        self.exports.list()
+    }
+
+    /// Exports what was exported when the server ended.
+    pub(crate) fn restore_exports(&self) {
+        if let Ok(pool) = self.pool() {
+            self.exports.restore(&pool);
+        }
     }
 
     /// Makes the mounts read-only that go by `readonly` of `top`, before that property says so. Undone by
@@ -344,6 +407,10 @@ impl Live {
     /// A mount or the pool is in use: all is as before.
     pub(crate) fn close(&self, force: bool, patience: Duration) -> Result<Pool, Refusal> {
         let pool = self.pool().map_err(|Closed| Refusal::Stopping)?;
+        let in_use = self.exports.list().into_iter().find(|exported| exported.clients > 0);
+        if let Some(exported) = in_use.filter(|_| !force) {
+            return Err(Refusal::Other(format!("pool is busy: NBD clients use '{}'", exported.dataset)));
+        }
         let names: Vec<String> = self.mounts.list().into_iter().map(|(dataset, _)| dataset).collect();
         let folders = self.mounts.folders(&names);
         let refusal = |error| match error {
@@ -354,10 +421,12 @@ impl Live {
         };
         self.mounts.end_left(&self.mounts.all_left(), force).map_err(refusal)?;
         let down = self.mounts.unmount(&pool, &names, force).map_err(refusal)?;
+        self.exports.stop_all();
         // A transaction that a command holds open keeps its txg from closing; the end of the pool waits for it later.
         if let Err(error @ pool::Error::Suspended) = pool.sync_unless_suspended_within(patience) {
             // The last writes of the mounts suspended it.
             self.mounts.mount_again(&pool, &down);
+            self.exports.restore(&pool);
             return Err(Refusal::Other(error.to_string()));
         }
         self.closing.store(true, Ordering::Release);
@@ -374,6 +443,7 @@ impl Live {
             };
             if Instant::now() > until {
                 self.mounts.mount_again(&pool, &down);
+                self.exports.restore(&pool);
                 *self.slot() = Some(pool);
                 self.closing.store(false, Ordering::Release);
                 return Err(Refusal::Working);

@@ -156,6 +156,10 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     });
     tracing::info!(pool = name, version = env!("CARGO_PKG_VERSION"), "imported");
     let mut ready = server.mount(mount);
+    // What is in the files of another user does not decide where this server listens.
+    if mount.is_some() && owner.is_none() {
+        server.live.restore_exports();
+    }
     ready.notes.extend(owner.filter(|_| mount.is_some()).and_then(|owner| distrust(&name, owner, mount)));
     let visitors = server.listen_to_visitors(visitors);
     if let Some(log) = &log

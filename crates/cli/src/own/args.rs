@@ -215,6 +215,48 @@ pub struct Check {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Clients connect to a Unix socket in the runtime directory, which is this user's alone, unless --socket or --listen says \
+otherwise. The address is printed as clients take it. The export comes back when the pool is imported again, until \
+'cenote unexport'; one that other machines reach does not. With the name of a pool: its exports, with their access, \
+clients and address.
+
+Examples:
+  cenote export tank/vm
+  cenote export tank/vm@before --read-only
+  cenote export tank/vm --listen 127.0.0.1:10809
+  cenote export tank")]
+pub struct Export {
+    /// Listen on this Unix socket.
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    pub socket: Option<PathBuf>,
+    /// Listen on TCP, as in 127.0.0.1:10809. Whoever reaches the address can use the volume.
+    #[arg(long, value_name = "ADDRESS[:PORT]|PORT", value_parser = tcp)]
+    pub listen: Option<server::ExportAddress>,
+    /// Clients may not write.
+    #[arg(long)]
+    pub read_only: bool,
+    #[arg(value_name = "VOLUME|SNAPSHOT|POOL")]
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  cenote unexport tank/vm")]
+pub struct Unexport {
+    /// Although clients are connected.
+    #[arg(short, long)]
+    pub force: bool,
+    #[arg(value_name = "VOLUME|SNAPSHOT")]
+    pub name: String,
+}
+
+/// An address of TCP.
+fn tcp(text: &str) -> Result<server::ExportAddress, String> {
+    server::ExportAddress::tcp(text).map_err(|error| error.to_string())
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "Examples:
   cenote engines
   cenote engines tank")]

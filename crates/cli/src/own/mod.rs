@@ -14,6 +14,7 @@ mod check;
 mod child;
 mod copy;
 mod engines;
+mod export;
 mod generate;
 mod held;
 mod help;
@@ -33,7 +34,8 @@ mod usage;
 
 pub use self::advise::Advise;
 pub use self::args::{
-    Cache, Cat, Check, Cp, Du, Engines, Generate, Ls, Mkdir, Mkfs, Mv, Rm, Serve, Stat, Tree, Tune, Words,
+    Cache, Cat, Check, Cp, Du, Engines, Export, Generate, Ls, Mkdir, Mkfs, Mv, Rm, Serve, Stat, Tree, Tune,
+    Unexport, Words,
 };
 pub use self::bench::Bench;
 pub use self::install_links::InstallLinks;
@@ -95,6 +97,10 @@ pub enum Command {
     Advise(Advise),
     /// Hold an imported pool: mount it, and carry out commands on it.
     Serve(Serve),
+    /// Serve a volume, or a snapshot of one, as a network block device (NBD).
+    Export(Export),
+    /// End an export.
+    Unexport(Unexport),
     /// Show which code compresses and sums up here, and how fast.
     Engines(Engines),
     /// Show and set tunables such as zfs_dirty_data_max.
@@ -136,6 +142,8 @@ impl Command {
             Command::Report(_) => "report",
             Command::Advise(_) => "advise",
             Command::Serve(_) => "serve",
+            Command::Export(_) => "export",
+            Command::Unexport(_) => "unexport",
             Command::Engines(_) => "engines",
             Command::Tune(_) => "tune",
             Command::Cache(_) => "cache",
@@ -222,6 +230,8 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
         | Command::Mv(_)
         | Command::Engines(_)
         | Command::Cache(_)
+        | Command::Export(_)
+        | Command::Unexport(_)
         | Command::Tune(_) => run(&cenote.command, &around, &mut console),
         other => Err(Failure::refused(format!("cenote: {} is not for servers", other.name()))),
     };
@@ -237,6 +247,8 @@ impl Command {
             Command::Rm(rm) => rm.places.iter().map(|place| place.dataset.as_str()).collect(),
             Command::Mkdir(mkdir) => mkdir.places.iter().map(|place| place.dataset.as_str()).collect(),
             Command::Mv(mv) => vec![mv.destination.dataset.as_str()],
+            Command::Export(export) => vec![export.name.as_str()],
+            Command::Unexport(unexport) => vec![unexport.name.as_str()],
             Command::Tune(tune) => tune.split().0.into_iter().collect(),
             Command::Cache(cache) => vec![cache.pool.as_str()],
             Command::Engines(engines) => engines.pool.as_deref().into_iter().collect(),
@@ -278,6 +290,8 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Mkdir(mkdir) => change::mkdir(mkdir, around, console),
         Command::Mv(mv) => change::mv(mv, around, console),
         Command::Engines(args) => engines::run(args, around, console),
+        Command::Export(args) => export::export(args, around, console),
+        Command::Unexport(args) => export::unexport(args, around),
         Command::Tune(words) => tune::run(words, around, console),
         Command::Cache(args) => cache::run(args, around, console),
         other => Err(Failure::refused(format!("cenote: not supported yet: {}", other.name()))),

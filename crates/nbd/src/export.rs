@@ -1,0 +1,50 @@
+//! What is exported.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zpl::Volume;
+
+/// Opens a volume, for one client at a time. The text of an error is for the log and for the client.
+pub type Opener = Arc<dyn Fn(&str) -> Result<Volume, String> + Send + Sync>;
+
+/// A volume, or a snapshot of one, that clients may use.
+pub struct Export {
+    /// Its name, by which clients ask for it. A client that asks for no name gets it, too.
+    name: Mutex<String>,
+    read_only: bool,
+    open: Opener,
+}
+
+impl Export {
+    /// An export of the dataset `name`.
+    #[must_use]
+    pub fn new(name: &str, read_only: bool, open: Opener) -> Export {
+        Export { name: Mutex::new(name.to_owned()), read_only, open }
+    }
+
+    /// Its name now.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The dataset has another name now.
+    pub(crate) fn rename(&self, name: &str) {
+        name.clone_into(&mut self.name.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Whether clients may not write, whatever the volume allows.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether it is what a client means by `name`.
+    pub(crate) fn is_called(&self, name: &[u8]) -> bool {
+        name.is_empty() || name == self.name().as_bytes()
+    }
+
+    pub(crate) fn open(&self) -> Result<Volume, String> {
+        (self.open)(&self.name())
+    }
+}

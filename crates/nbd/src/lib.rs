@@ -1,0 +1,26 @@
+//! Volumes as network block devices: the NBD protocol on Unix sockets and on TCP.
+//!
+//! From:   clients (QEMU, nbdkit's tools, the kernel's nbd), on sockets that `server` has this crate listen on.
+//! To:     calls of [`zpl::Volume`]. This crate translates and does not decide.
+//!
+//! Fixed newstyle negotiation, structured replies, block status, trim, zeros, forced writes, flush; several connections to
+//! one volume see each other's writes. A client can do no harm beyond the volume: its memory here, its connections and the
+//! time that it may take to say what it wants are bounded, and input that makes no sense ends its connection alone.
+//!
+//! Source: the NBD protocol, <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
+#![forbid(unsafe_code)]
+
+mod address;
+mod connection;
+mod context;
+mod export;
+mod listener;
+mod negotiation;
+mod protocol;
+mod queue;
+mod reply;
+mod stream;
+
+pub use address::{Address, AddressError};
+pub use export::{Export, Opener};
+pub use listener::{Serving, StartError};

@@ -1,0 +1,450 @@
+//! Clients of all kinds against a served volume: those that keep to the protocol, and those that do not.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nbd::{Address, Export, Serving, StartError};
+use pool::{CreateSpec, NewFilesystem, Options, Pool};
+use storage::host::{Access, Disk, FileDisk};
+use zpl::{Volume, volume_initialiser};
+
+const MIB: u64 = 1 << 20;
+const OPTION: u64 = 0x4948_4156_454f_5054;
+
+/// A pool in a file with a volume of 16 MiB, which is served.
+struct Bed {
+    folder: tempfile::TempDir,
+    pool: Arc<Pool>,
+    serving: Option<Serving>,
+}
+
+impl Bed {
+    fn new(read_only: bool) -> Bed {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        std::fs::File::create(&path).unwrap().set_len(128 * MIB).unwrap();
+        let disk: Arc<dyn Disk> =
+            Arc::new(FileDisk::open(&path, Access::ReadWrite { exclusive: true }).unwrap());
+        let options = Options::default();
+        let plain = NewFilesystem::plain(&options.host);
+        let spec = CreateSpec::new("tank", vec![disk], plain, zpl::initialiser());
+        let pool = Arc::new(Pool::create(spec, options).unwrap());
+        pool.create_volume("tank/vol", Vec::new(), volume_initialiser(16 * MIB, 16 << 10)).unwrap();
+        let weak = Arc::downgrade(&pool);
+        let open = move |name: &str| {
+            let pool = weak.upgrade().ok_or("no pool")?;
+            Volume::open(pool.open(name).map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+        };
+        let export = Export::new("tank/vol", read_only, Arc::new(open));
+        let serving = Serving::start(export, &Address::Unix(folder.path().join("sock"))).unwrap();
+        Bed { folder, pool, serving: Some(serving) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("sock")
+    }
+
+    fn serving(&self) -> &Serving {
+        self.serving.as_ref().unwrap()
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// A client that uses the volume. `structured`: with chunks, and with the context of data and holes.
+    fn client(&self, structured: bool) -> Client {
+        let mut client = Client { stream: self.connect(), structured, flags: 0, size: 0 };
+        client.hello();
+        if structured {
+            assert_eq!(client.option(8, &[]).0, 1);
+            let mut query = text(b"");
+            query.extend(1u32.to_be_bytes());
+            query.extend(text(b"base:allocation"));
+            let (kind, data) = client.option(10, &query);
+            assert!(kind == 4 && data.ends_with(b"base:allocation"));
+            assert_eq!(client.option_reply().0, 1);
+        }
+        let mut go = text(b"tank/vol");
+        go.extend([0, 0]);
+        let (kind, data) = client.option(7, &go);
+        assert!(kind == 3 && data[..2] == [0, 0], "{kind} {data:?}");
+        client.size = u64::from_be_bytes(data[2..10].try_into().unwrap());
+        client.flags = u16::from_be_bytes(data[10..12].try_into().unwrap());
+        while client.option_reply().0 != 1 {}
+        client
+    }
+
+    /// The server still serves.
+    fn expect_alive(&self) {
+        let mut client = self.client(true);
+        assert_eq!(client.read(0, 512).unwrap().len(), 512);
+    }
+
+    fn end(mut self) {
+        self.serving.take().unwrap().stop();
+        assert!(!self.socket().exists());
+        let pool = Arc::try_unwrap(self.pool).ok().expect("nobody has the pool any more");
+        let mut findings = Vec::new();
+        scan::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "{findings:#?}");
+        pool.export().unwrap();
+        let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
+        let out =
+            std::process::Command::new(oracle).arg("tank").arg(self.folder.path().join("disk")).output();
+        let out = out.unwrap();
+        // 2: zdb is not installed here.
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() || out.status.code() == Some(2), "{said}");
+    }
+}
+
+fn text(text: &[u8]) -> Vec<u8> {
+    [&(text.len() as u32).to_be_bytes(), text].concat()
+}
+
+struct Client {
+    stream: UnixStream,
+    structured: bool,
+    flags: u16,
+    size: u64,
+}
+
+const FUA: u16 = 1;
+
+impl Client {
+    fn hello(&mut self) {
+        let mut first = [0; 18];
+        self.stream.read_exact(&mut first).unwrap();
+        assert_eq!(&first[..8], b"NBDMAGIC");
+        self.stream.write_all(&3u32.to_be_bytes()).unwrap();
+    }
+
+    fn option(&mut self, option: u32, data: &[u8]) -> (u32, Vec<u8>) {
+        let mut raw = OPTION.to_be_bytes().to_vec();
+        raw.extend(option.to_be_bytes());
+        raw.extend((data.len() as u32).to_be_bytes());
+        raw.extend(data);
+        self.stream.write_all(&raw).unwrap();
+        self.option_reply()
+    }
+
+    fn option_reply(&mut self) -> (u32, Vec<u8>) {
+        let mut head = [0; 20];
+        self.stream.read_exact(&mut head).unwrap();
+        let mut data = vec![0; u32::from_be_bytes(head[16..].try_into().unwrap()) as usize];
+        self.stream.read_exact(&mut data).unwrap();
+        (u32::from_be_bytes(head[12..16].try_into().unwrap()), data)
+    }
+
+    fn send(&mut self, kind: u16, flags: u16, (offset, length): (u64, u32), data: &[u8]) {
+        let mut raw = 0x2560_9513u32.to_be_bytes().to_vec();
+        raw.extend(flags.to_be_bytes());
+        raw.extend(kind.to_be_bytes());
+        raw.extend(77u64.to_be_bytes());
+        raw.extend(offset.to_be_bytes());
+        raw.extend(length.to_be_bytes());
+        raw.extend(data);
+        self.stream.write_all(&raw).unwrap();
+    }
+
+    /// The reply to one request that is under way: an error, or what it gives. `room` bytes are wanted.
+    fn reply(&mut self, from: u64, room: usize) -> Result<Vec<u8>, u32> {
+        let mut found = vec![0xee; room];
+        if !self.structured {
+            let mut head = [0; 16];
+            self.stream.read_exact(&mut head).unwrap();
+            assert_eq!(u32::from_be_bytes(head[..4].try_into().unwrap()), 0x6744_6698);
+            match u32::from_be_bytes(head[4..8].try_into().unwrap()) {
+                0 => self.stream.read_exact(&mut found).unwrap(),
+                error => return Err(error),
+            }
+            return Ok(found);
+        }
+        let mut failed = None;
+        loop {
+            let mut head = [0; 20];
+            self.stream.read_exact(&mut head).unwrap();
+            assert_eq!(u32::from_be_bytes(head[..4].try_into().unwrap()), 0x668e_33ef);
+            assert_eq!(u64::from_be_bytes(head[8..16].try_into().unwrap()), 77);
+            let mut data = vec![0; u32::from_be_bytes(head[16..].try_into().unwrap()) as usize];
+            self.stream.read_exact(&mut data).unwrap();
+            match u16::from_be_bytes([head[6], head[7]]) {
+                0 => {}
+                1 => {
+                    let at = (u64::from_be_bytes(data[..8].try_into().unwrap()) - from) as usize;
+                    found[at..at + data.len() - 8].copy_from_slice(&data[8..]);
+                }
+                5 => found = data[4..].to_vec(),
+                0x8001 => failed = Some(u32::from_be_bytes(data[..4].try_into().unwrap())),
+                other => panic!("chunk {other}"),
+            }
+            if head[5] & 1 != 0 {
+                return failed.map_or(Ok(found), Err);
+            }
+        }
+    }
+
+    fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, u32> {
+        self.send(0, 0, (offset, length), &[]);
+        self.reply(offset, length as usize)
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8], flags: u16) -> Result<(), u32> {
+        self.send(1, flags, (offset, data.len() as u32), data);
+        self.reply(0, 0).map(drop)
+    }
+
+    fn ask(&mut self, kind: u16, flags: u16, range: (u64, u32)) -> Result<(), u32> {
+        self.send(kind, flags, range, &[]);
+        self.reply(0, 0).map(drop)
+    }
+
+    fn extents(&mut self, range: (u64, u32), flags: u16) -> Result<Vec<(u32, u32)>, u32> {
+        self.send(7, flags, range, &[]);
+        let raw = self.reply(0, 0)?;
+        let word = |at: &[u8]| u32::from_be_bytes(at.try_into().unwrap());
+        Ok(raw.chunks(8).map(|pair| (word(&pair[..4]), word(&pair[4..]))).collect())
+    }
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+fn all_requests_do_what_they_say_in_both_forms_of_replies() {
+    let bed = Bed::new(false);
+    let mode = std::fs::metadata(bed.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    for structured in [false, true] {
+        let mut client = bed.client(structured);
+        // Flags, flush, FUA, trim, zeros, DF, several connections.
+        assert_eq!((client.size, client.flags), (16 * MIB, 0b1_1110_1101));
+        let data = noise(1, 5 * MIB as usize + 13);
+        client.write(777, &data, FUA).unwrap();
+        assert!(client.read(777, data.len() as u32).unwrap() == data);
+        let mut other = bed.client(!structured);
+        assert!(other.read(777, 4096).unwrap() == data[..4096]);
+        client.ask(4, 0, (0, 2 << 20)).unwrap();
+        client.ask(6, FUA, (3 * MIB, 100)).unwrap();
+        client.ask(6, 2, (3 * MIB + 200, 100)).unwrap();
+        client.ask(3, 0, (0, 0)).unwrap();
+        let read = client.read(0, 4 << 20).unwrap();
+        assert!(read[..2 << 20].iter().all(|byte| *byte == 0));
+        assert!(read[3 << 20..][..100].iter().all(|byte| *byte == 0));
+        assert!(read[(3 << 20) + 100..][..100] == data[(3 << 20) - 677..][..100]);
+        assert!(read[(3 << 20) + 200..][..100].iter().all(|byte| *byte == 0));
+        if structured {
+            let all = client.extents((0, 16 << 20), 0).unwrap();
+            assert_eq!(all, [(2 << 20, 3), (3 * 1024 * 1024 + (16 << 10), 0), ((11 << 20) - (16 << 10), 3)]);
+            assert_eq!(client.extents((0, 16 << 20), 8).unwrap(), [(2 << 20, 3)]);
+        } else {
+            assert_eq!(client.extents((0, 1 << 20), 0), Err(22));
+        }
+        client.send(2, 0, (0, 0), &[]);
+        assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);
+    }
+    bed.end();
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_the_client_may_go_on() {
+    let bed = Bed::new(false);
+    let mut client = bed.client(true);
+    assert_eq!(client.read(16 * MIB - 1, 2), Err(22));
+    assert_eq!(client.read(u64::MAX, 2), Err(22));
+    assert_eq!(client.write(16 * MIB - 1, b"ab", 0), Err(28));
+    assert_eq!(client.write(u64::MAX - 1, b"ab", FUA), Err(28));
+    // A long write that cannot be done is read to its end all the same.
+    assert_eq!(client.write(15 * MIB, &noise(1, 3 << 20), 0), Err(28));
+    assert_eq!(client.ask(4, 0, (16 * MIB, 1)), Err(22));
+    assert_eq!(client.ask(6, 0x80, (0, 1)), Err(22));
+    assert_eq!(client.ask(5, 0, (0, 1)), Err(22));
+    assert_eq!(client.ask(999, 0xffff, (0, 1)), Err(22));
+    client.send(0, 4, (0, 4 << 20), &[]);
+    assert_eq!(client.reply(0, 0), Err(75));
+    assert_eq!(client.ask(0, 0, (0, u32::MAX)), Err(22));
+    assert_eq!(client.read(0, 512).unwrap(), [0; 512]);
+    drop(client);
+    let reader = Bed::new(true);
+    let mut client = reader.client(false);
+    assert_eq!(client.flags & 2, 2);
+    for refused in [client.write(0, b"x", 0), client.ask(4, 0, (0, 512)), client.ask(6, 0, (0, 512))] {
+        assert_eq!(refused, Err(1));
+    }
+    drop(client);
+    bed.end();
+    reader.end();
+}
+
+#[test]
+fn options_that_are_not_known_or_not_possible_are_refused_in_words() {
+    let bed = Bed::new(false);
+    let mut client = Client { stream: bed.connect(), structured: false, flags: 0, size: 0 };
+    client.hello();
+    let refused = |client: &mut Client, option, data: &[u8]| {
+        let (kind, why) = client.option(option, data);
+        assert!(kind & (1 << 31) != 0 && !why.is_empty(), "option {option}: {kind:x}");
+        kind & 0xffff
+    };
+    assert_eq!(refused(&mut client, 5, &[]), 2);
+    assert_eq!(refused(&mut client, 11, &[]), 1);
+    assert_eq!(refused(&mut client, 12345, b"what"), 1);
+    assert_eq!(refused(&mut client, 3, b"x"), 3);
+    assert_eq!(refused(&mut client, 10, &[]), 3);
+    assert_eq!(refused(&mut client, 7, &[0xff; 6]), 3);
+    assert_eq!(refused(&mut client, 7, &[text(b"tank/vol"), vec![0, 9]].concat()), 3);
+    assert_eq!(refused(&mut client, 7, &[text(b"tank/other"), vec![0, 0]].concat()), 6);
+    assert_eq!(refused(&mut client, 6, &vec![7; 20_000]), 9);
+    let (kind, entry) = client.option(3, &[]);
+    assert!(kind == 2 && entry == text(b"tank/vol"));
+    assert_eq!(client.option_reply().0, 1);
+    assert_eq!(client.option(2, &[]).0, 1);
+    assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);
+    bed.expect_alive();
+    bed.end();
+}
+
+#[test]
+fn malformed_input_ends_its_connection_and_no_other() {
+    let bed = Bed::new(false);
+    let mut good = bed.client(true);
+    let first = |raw: &[u8]| {
+        let mut stream = bed.connect();
+        stream.read_exact(&mut [0; 18]).unwrap();
+        // The server may have had enough before all is sent.
+        let _ = stream.write_all(raw);
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    };
+    first(&[0xff; 64]);
+    first(&[&3u32.to_be_bytes()[..], &[0; 16]].concat());
+    first(&[&3u32.to_be_bytes()[..], &OPTION.to_be_bytes(), &[0, 0, 0, 7, 0xff, 0xff, 0xff, 0xff]].concat());
+    let many = [&OPTION.to_be_bytes()[..], &[0, 0, 0, 99, 0, 0, 0, 0]].concat().repeat(1000);
+    first(&[&3u32.to_be_bytes()[..], &many].concat());
+    let mut client = bed.client(false);
+    client.stream.write_all(&[0; 28]).unwrap();
+    assert_eq!(client.stream.read(&mut [0]).unwrap_or(0), 0);
+    let mut client = bed.client(false);
+    client.send(1, 0, (0, 64 << 20), &[]);
+    assert_eq!(client.stream.read(&mut [0]).unwrap_or(0), 0);
+    // Noise of any length, at each state.
+    for seed in 1..40 {
+        first(&noise(seed, seed as usize * 50));
+        first(&[&3u32.to_be_bytes()[..], &noise(seed, 300)].concat());
+        let mut client = bed.client(seed % 2 == 0);
+        let _ = client.stream.write_all(&noise(seed, 300));
+    }
+    // One that leaves within a write.
+    let mut client = bed.client(true);
+    client.send(1, 0, (0, 1 << 20), &[1; 1000]);
+    drop(client);
+    assert_eq!(good.read(0, 512).unwrap(), [0; 512]);
+    good.write(0, b"good", FUA).unwrap();
+    drop(good);
+    bed.expect_alive();
+    bed.end();
+}
+
+#[test]
+fn thousands_of_connections_are_bounded_and_slow_clients_keep_nobody_from_working() {
+    let bed = Bed::new(false);
+    let mut good = bed.client(true);
+    // They ask for much and take nothing.
+    let mut slow: Vec<Client> = (0..3).map(|_| bed.client(false)).collect();
+    for client in &mut slow {
+        for _ in 0..100 {
+            client.send(0, 0, (0, 16 << 20), &[]);
+        }
+    }
+    let mut idle = Vec::new();
+    for _ in 0..2000 {
+        if let Ok(stream) = UnixStream::connect(bed.socket()) {
+            idle.push(stream);
+        }
+        if idle.len() > 200 {
+            idle.remove(0);
+        }
+        assert!(bed.serving().clients() <= 32);
+    }
+    for round in 0..50u64 {
+        good.write(round * 4096, &noise(round, 4096), 0).unwrap();
+        assert!(good.read(round * 4096, 4096).unwrap() == noise(round, 4096));
+    }
+    drop((idle, slow));
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while bed.serving().clients() > 1 && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(bed.serving().clients(), 1);
+    bed.expect_alive();
+    drop(good);
+    bed.end();
+}
+
+#[test]
+fn many_requests_at_once_are_answered_each_with_its_own() {
+    let bed = Bed::new(false);
+    std::thread::scope(|scope| {
+        for id in 0..4u64 {
+            let bed = &bed;
+            scope.spawn(move || {
+                let mut client = bed.client(id % 2 == 0);
+                let data = noise(id, 64 << 10);
+                for i in 0..16 {
+                    client.send(1, 0, ((id * 16 + i) << 16, 64 << 10), &data);
+                }
+                for _ in 0..16 {
+                    client.reply(0, 0).unwrap();
+                }
+                client.ask(3, 0, (0, 0)).unwrap();
+                let mut other = bed.client(true);
+                assert!(other.read(id << 20, 1 << 20).unwrap() == data.repeat(16));
+            });
+        }
+    });
+    bed.end();
+}
+
+#[test]
+fn a_socket_is_made_only_where_none_is_listened_to_and_nothing_else_lies() {
+    let bed = Bed::new(false);
+    let export = || Export::new("tank/vol", false, Arc::new(|_: &str| Err("no".into())));
+    let start = |path: PathBuf| Serving::start(export(), &Address::Unix(path));
+    assert!(matches!(start(bed.socket()), Err(StartError::InUse(_))));
+    let file = bed.folder.path().join("file");
+    std::fs::write(&file, b"mine").unwrap();
+    assert!(matches!(start(file.clone()), Err(StartError::NoSocket(_))));
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    assert!(matches!(start(bed.folder.path().join("x".repeat(120))), Err(StartError::PathTooLong(_))));
+    let dead = bed.folder.path().join("dead");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    let serving = start(dead.clone()).unwrap();
+    // What cannot be opened is said to the client.
+    let mut client =
+        Client { stream: UnixStream::connect(&dead).unwrap(), structured: false, flags: 0, size: 0 };
+    client.hello();
+    let (kind, why) = client.option(7, &[text(b""), vec![0, 0]].concat());
+    assert_eq!((kind & 0xffff, &why[..]), (6, &b"no"[..]));
+    drop(client);
+    serving.stop();
+    let tcp = Serving::start(export(), &Address::tcp("127.0.0.1:0").unwrap()).unwrap();
+    let Address::Tcp(address) = tcp.address() else { panic!("tcp") };
+    assert!(address.port() != 0 && std::net::TcpStream::connect(address).is_ok());
+    drop(tcp);
+    bed.end();
+}

@@ -1,0 +1,284 @@
+//! Volumes that clients reach as network block devices.
+//!
+//! From:   commands (`cenote export`), and a user property of each exported dataset, by which the exports come back when
+//!         the server starts again.
+//! To:     `nbd`, which serves the clients.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use format::objset::ObjsetType;
+use nbd::{Address, Export, Serving, StartError};
+use pool::props::{DatasetKind, Source, Value};
+use pool::{Pool, private};
+use zpl::Volume;
+
+use crate::Runtime;
+
+/// The user property that keeps an export across restarts.
+pub const PROPERTY: &str = "cenote:nbd";
+
+/// Why a volume is not exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// It is neither a volume nor a snapshot of one.
+    #[error("it is no volume")]
+    NoVolume,
+    /// It is exported already.
+    #[error("it is exported at '{0}' already")]
+    Already(Address),
+    /// It is not exported.
+    #[error("it is not exported")]
+    NotExported,
+    /// Clients use it.
+    #[error("NBD clients are connected: {0}")]
+    InUse(usize),
+    /// The volume cannot be opened, or the export not be kept.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
+    /// The volume cannot be opened.
+    #[error(transparent)]
+    Volume(#[from] zpl::Error),
+    /// Nobody can be listened for.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The folder for the socket cannot be made.
+    #[error("cannot make the folder of '{}': {source}", .path.display())]
+    Folder {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Where a volume is exported, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Where clients connect; `None`: at a socket in the runtime directory.
+    pub address: Option<Address>,
+    /// Clients may not write.
+    pub read_only: bool,
+}
+
+const READ_ONLY: &str = ",ro";
+
+impl Told {
+    /// As the property says it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let place = match &self.address {
+            None => "on".to_owned(),
+            Some(Address::Unix(path)) => format!("socket={}", path.display()),
+            Some(Address::Tcp(address)) => format!("listen={address}"),
+        };
+        format!("{place}{}", if self.read_only { READ_ONLY } else { "" })
+    }
+
+    /// Reads the property; `None` for what it never says.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Told> {
+        let (place, read_only) = match text.strip_suffix(READ_ONLY) {
+            Some(place) => (place, true),
+            None => (text, false),
+        };
+        let address = match place.split_once('=') {
+            None if place == "on" => None,
+            Some(("socket", path)) if path.starts_with('/') => Some(Address::Unix(PathBuf::from(path))),
+            Some(("listen", address)) => Some(Address::tcp(address).ok()?),
+            _ => return None,
+        };
+        Some(Told { address, read_only })
+    }
+}
+
+/// An export as it is shown.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    /// The dataset.
+    pub dataset: String,
+    /// What clients are given.
+    pub uri: String,
+    /// Clients may not write.
+    pub read_only: bool,
+    /// How many are connected.
+    pub clients: usize,
+}
+
+/// The exports of a pool.
+pub(crate) struct Exports {
+    runtime: Runtime,
+    served: Mutex<BTreeMap<String, Serving>>,
+}
+
+fn shown(dataset: &str, serving: &Serving) -> Exported {
+    Exported {
+        dataset: dataset.to_owned(),
+        uri: serving.address().uri(dataset),
+        read_only: serving.export().is_read_only(),
+        clients: serving.clients(),
+    }
+}
+
+impl Exports {
+    pub(crate) fn new(runtime: Runtime) -> Exports {
+        Exports { runtime, served: Mutex::default() }
+    }
+
+    fn served(&self) -> MutexGuard<'_, BTreeMap<String, Serving>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a dataset is exported that was given no place.
+    fn socket(&self, dataset: &str) -> PathBuf {
+        self.runtime.folder().join("nbd").join(format!("{dataset}.sock"))
+    }
+
+    /// Makes the folders of a socket in the runtime directory, for this user alone.
+    fn make_folders(&self, socket: &Path) -> io::Result<()> {
+        let within = socket.parent().and_then(|folder| folder.strip_prefix(self.runtime.folder()).ok());
+        let mut folder = self.runtime.folder().to_path_buf();
+        for part in within.into_iter().flat_map(Path::components) {
+            folder.push(part);
+            private::folder(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Exports a volume, or a snapshot of one.
+    pub(crate) fn start(
+        &self,
+        pool: &Arc<Pool>,
+        dataset: &str,
+        told: &Told,
+    ) -> Result<Exported, ExportError> {
+        let mut served = self.served();
+        if let Some(serving) = served.get(dataset) {
+            return Err(ExportError::Already(serving.address().clone()));
+        }
+        check_volume(pool, dataset)?;
+        let address = match &told.address {
+            Some(address) => address.clone(),
+            None => {
+                let path = self.socket(dataset);
+                self.make_folders(&path)
+                    .map_err(|source| ExportError::Folder { path: path.clone(), source })?;
+                Address::Unix(path)
+            }
+        };
+        // Clients do not keep the pool from being let go of; the server ends their connections first.
+        let weak = Arc::downgrade(pool);
+        let open = move |name: &str| {
+            let pool = weak.upgrade().ok_or("the pool is being let go of")?;
+            let volume = pool.open(name).map_err(zpl::Error::from).and_then(Volume::open);
+            volume.map_err(|error| error.to_string())
+        };
+        let export = Export::new(dataset, told.read_only, Arc::new(open));
+        let serving = Serving::start(export, &address)?;
+        let exported = shown(dataset, &serving);
+        served.insert(dataset.to_owned(), serving);
+        Ok(exported)
+    }
+
+    /// Ends an export. Without `force`, not while clients are connected.
+    pub(crate) fn stop(&self, dataset: &str, force: bool) -> Result<(), ExportError> {
+        let serving = {
+            let mut served = self.served();
+            let clients = served.get(dataset).ok_or(ExportError::NotExported)?.clients();
+            if clients > 0 && !force {
+                return Err(ExportError::InUse(clients));
+            }
+            served.remove(dataset)
+        };
+        drop(serving);
+        Ok(())
+    }
+
+    /// All exports.
+    pub(crate) fn list(&self) -> Vec<Exported> {
+        self.served().iter().map(|(dataset, serving)| shown(dataset, serving)).collect()
+    }
+
+    /// Ends all exports: the pool is being let go of.
+    pub(crate) fn stop_all(&self) {
+        let served = std::mem::take(&mut *self.served());
+        drop(served);
+    }
+
+    /// Datasets are called otherwise. Clients go on.
+    pub(crate) fn rename(&self, renamed: impl Fn(&str) -> String) {
+        let mut served = self.served();
+        let all = std::mem::take(&mut *served);
+        for (dataset, serving) in all {
+            let name = renamed(&dataset);
+            serving.rename(&name);
+            served.insert(name, serving);
+        }
+    }
+
+    /// Exports what the properties say; logs what is not exported and why.
+    pub(crate) fn restore(&self, pool: &Arc<Pool>) {
+        let mut report = |dataset: String, error: pool::Error| tracing::debug!(dataset, %error, "left out");
+        let Ok(list) = pool.survey(&pool.name(), None, true, &mut report) else { return };
+        for info in list {
+            if info.kind == DatasetKind::Filesystem {
+                continue;
+            }
+            // One that is inherited, or came with a stream, is another dataset's.
+            let Ok(Some((text, Source::Local))) = pool.user_property(&info, PROPERTY) else { continue };
+            let name = &info.name;
+            let Some(told) = Told::parse(&text) else {
+                tracing::warn!(
+                    dataset = name,
+                    text,
+                    "the property {PROPERTY} says nothing that is understood"
+                );
+                continue;
+            };
+            if told.address.as_ref().is_some_and(|address| !address.is_local()) {
+                tracing::warn!(dataset = name, text, "exports to other machines are not begun by a property");
+                continue;
+            }
+            match self.start(pool, name, &told) {
+                Ok(exported) => tracing::info!(dataset = name, uri = exported.uri, "exported"),
+                Err(ExportError::Already(_)) => {}
+                Err(error) => tracing::error!(dataset = name, %error, "not exported"),
+            }
+        }
+    }
+}
+
+/// Opens a dataset as a volume once, so that whoever exports it is told at once what clients would be told.
+fn check_volume(pool: &Pool, dataset: &str) -> Result<(), ExportError> {
+    let opened = pool.open(dataset)?;
+    if opened.objset().os_type() != ObjsetType::Zvol {
+        return Err(ExportError::NoVolume);
+    }
+    Volume::open(opened)?;
+    Ok(())
+}
+
+/// Notes in the pool how a dataset is exported; `None`: no more.
+pub(crate) fn keep(pool: &Pool, dataset: &str, told: Option<&Told>) -> pool::Result<()> {
+    let value = told.map(|told| Value::Text(told.text()));
+    pool.set_properties(dataset, vec![(PROPERTY.to_owned(), value)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_is_kept_as_text() {
+        for text in
+            ["on", "on,ro", "socket=/run/a b,c", "socket=/x,ro", "listen=127.0.0.1:1", "listen=[::]:5,ro"]
+        {
+            assert_eq!(Told::parse(text).unwrap().text(), text);
+        }
+        for bad in ["", "off", "socket=x", "listen=host:1", ",ro", "on=1"] {
+            assert_eq!(Told::parse(bad), None, "{bad}");
+        }
+    }
+}
