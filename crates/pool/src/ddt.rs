@@ -119,7 +119,12 @@ impl Ddt {
 
     /// Reads how large the tables may become.
     pub(crate) fn read_quota(&mut self, mos: &Objset) -> Result<()> {
-        let properties = zap::lookup_u64(&*mos.object(DIRECTORY)?, b"pool_props")?;
+        let directory = match mos.object(DIRECTORY) {
+            // The pool is being made.
+            Err(dmu::Error::NoObject(_)) => return Ok(()),
+            found => found?,
+        };
+        let properties = zap::lookup_u64(&directory, b"pool_props")?;
         let stored = match properties.filter(|id| *id != 0) {
             Some(id) => zap::lookup_u64(&*mos.object(ObjectId(id))?, QUOTA)?,
             None => None,
@@ -274,7 +279,7 @@ pub fn counts(vdevs: &Vdevs, kind: ChecksumKind, key: &Key, entry: &Entry) -> Co
 mod tests {
     use format::blkptr::Dva;
     use format::{Checksum, ObjectType, Txg, VdevId};
-    use storage::host::{Entropy, ScriptedDisk, SeededEntropy};
+    use storage::host::{ScriptedDisk, SeededEntropy};
 
     use super::*;
     use crate::testing::made;
@@ -298,7 +303,7 @@ mod tests {
     #[test]
     fn tables_count_references_as_a_model_does() {
         let disk = ScriptedDisk::new(64 << 20);
-        let pool = made(&disk);
+        let pool = made(std::slice::from_ref(&disk));
         let counted = pool.run(|syncing| {
             let (mos, tx, vdevs) = (&syncing.mos().objset, &syncing.tx, syncing.inner.storage.vdevs());
             let chance = SeededEntropy::new(1);
