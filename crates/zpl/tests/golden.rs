@@ -207,6 +207,21 @@ fn what_openzfs_has_since_2_1_reads_as_openzfs_reads_it() {
 }
 
 #[test]
+fn tables_with_logs_are_counted_as_openzfs_counts_them_and_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((manifest, pool)) = golden("gfast", folder.path(), false) else { return };
+    let why = pool.read_only().expect("for reading").to_string();
+    assert!(why.contains("fast_dedup"), "{why}");
+    expect_files(&manifest, &pool, 40);
+    expect_clean(&pool);
+    let ratio = pool.info().dedup.ratio_percent();
+    let said = format!("{}.{:02}", ratio / 100, ratio % 100);
+    assert_eq!(manifest["zpool_get_Hp_all"]["dedupratio"][0].as_str(), Some(said.as_str()));
+    let size = pool.dedup().unwrap().figures.on_disk.to_string();
+    assert_eq!(manifest["zpool_get_Hp_all"]["dedup_table_size"][0].as_str(), Some(size.as_str()));
+}
+
+#[test]
 fn encrypted_file_systems_read_as_openzfs_reads_them() {
     let folder = tempfile::tempdir().unwrap();
     let Some((manifest, pool)) = golden("gcrypt", folder.path(), true) else { return };
