@@ -144,7 +144,7 @@ impl SyncCtx<'_, '_> {
             members.push(self.member(&leader, piece, places)?);
             rest = behind;
         }
-        let header = self.storage().gang_header(&members, leader.dvas[0], leader.birth);
+        let header = self.storage().gang_header(&members, &leader);
         for dva in leader.copies() {
             // Whole sectors are written.
             let sector = self.storage().vdevs().top_of(&dva).map_err(WriteError::from)?.ashift;
@@ -169,6 +169,8 @@ impl SyncCtx<'_, '_> {
             object_type: ObjectType::NONE,
             level: 0,
             fill: 0,
+            encrypted: false,
+            dedup: false,
             checksum: self.storage().checksum(leader.checksum_kind, piece),
             ..*leader
         };

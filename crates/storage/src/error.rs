@@ -89,6 +89,9 @@ pub enum Layout {
     /// A number of devices and parity that do not go together.
     #[error("a raidz vdev that cannot be")]
     ImpossibleRaidz,
+    /// A mirror whose sides are not single devices.
+    #[error("a mirror of vdevs of several devices")]
+    NestedMirror,
 }
 
 /// Why nothing is written to a vdev.

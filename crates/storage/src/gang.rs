@@ -5,7 +5,7 @@
 //! Source: docs/format/02-blocks-checksums-compression.md §2.
 
 use format::blkptr::{self, Block, BlockPtr, Dva};
-use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, MAX_BLOCK, Txg};
+use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, MAX_BLOCK, ObjectType};
 
 use crate::vdev::{Source, TopVdev, Way};
 use crate::{ReadError, Reader, Storage};
@@ -22,19 +22,31 @@ pub(crate) fn deeper(depth: u32) -> Result<u32, ReadError> {
     depth.checked_sub(1).ok_or_else(|| Corrupt::new("depth of a gang", GANG_DEPTH_MAX.into()).into())
 }
 
+/// What the checksum of a gang's header is made with: where its first copy lies, and when it was written.
+fn verifier(leader: &Block) -> [u64; 4] {
+    let first = leader.dvas[0];
+    [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0]
+}
+
+/// Whether the checksum of a gang's header is that of blocks of encrypted datasets. Objsets have plain checksums.
+fn is_folded(leader: &Block) -> bool {
+    leader.encrypted && leader.object_type != ObjectType::OBJSET
+}
+
 impl Storage {
-    /// The header over `members`, whose first copy lies at `first` and which is born in `txg`.
+    /// The header over `members` of the gang that `leader` points at.
     ///
     /// # Panics
     /// If there are more members than a header names.
     #[must_use]
-    pub fn gang_header(&self, members: &[Block], first: Dva, txg: Txg) -> Vec<u8> {
+    pub fn gang_header(&self, members: &[Block], leader: &Block) -> Vec<u8> {
         assert!(members.len() <= MEMBERS_MAX, "a gang header names three members");
         let mut header = vec![0; HEADER];
         for (slot, member) in header.chunks_exact_mut(blkptr::SIZE).zip(members) {
             slot.copy_from_slice(&BlockPtr::Block(*member).encode(ByteOrder::Little));
         }
-        codec::embedded::seal(&mut header, [u64::from(first.vdev.0), first.offset, txg.0, 0]);
+        let seal = if is_folded(leader) { codec::embedded::seal_folded } else { codec::embedded::seal };
+        seal(&mut header, verifier(leader));
         header
     }
 
@@ -179,8 +191,8 @@ impl Reader<'_> {
         (replica, way): (usize, Way),
     ) -> Result<(Header, Vec<usize>), ReadError> {
         let mut bytes = vec![0; HEADER];
-        let first = leader.dvas[0];
-        let verifier = [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0];
+        let verify =
+            if is_folded(leader) { codec::embedded::verify_folded } else { codec::embedded::verify };
         let mut order = None;
         let top = self.storage.vdevs().top_of(&dva)?;
         let outcome = way(
@@ -189,7 +201,7 @@ impl Reader<'_> {
             dva.offset,
             &mut bytes,
             &mut |bytes| {
-                order = codec::embedded::verify(bytes, verifier);
+                order = verify(bytes, verifier(leader));
                 order.is_some()
             },
         )?;

@@ -83,7 +83,6 @@ impl Storage {
                 format::ChecksumKind::Sha256
                     | format::ChecksumKind::Sha512
                     | format::ChecksumKind::Skein
-                    | format::ChecksumKind::Edonr
                     | format::ChecksumKind::Blake3
             ) {
                 sum.0[0] ^= sum.0[2];

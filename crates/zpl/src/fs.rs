@@ -83,7 +83,13 @@ impl Inner {
         if objset.os_type() != ObjsetType::Zfs {
             return Err(Error::Unsupported("a dataset that is no file system"));
         }
-        let node = objset.object(MASTER_NODE)?;
+        let node = match objset.object(MASTER_NODE) {
+            // The root dataset of a pool of ztest is one.
+            Err(dmu::Error::NoObject(_)) => {
+                return Err(Error::Unsupported("a dataset in which no file system was made"));
+            }
+            node => node?,
+        };
         let value = |key: &str| zap::lookup_u64(&node, key.as_bytes());
         let id = |key: &str| match value(key)? {
             Some(id) if id != 0 => Ok(ObjectId(id)),
