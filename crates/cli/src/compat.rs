@@ -80,6 +80,7 @@ mod zfs_userspace;
 mod zfs_wait;
 mod zpool_add;
 mod zpool_attach;
+mod zpool_checkpoint;
 mod zpool_clear;
 mod zpool_condense;
 mod zpool_create;
@@ -173,7 +174,7 @@ static ZPOOL: &[&Command] = &[
     &zpool_add::COMMAND,
     &zpool_remove::COMMAND,
     &zpool_labelclear::COMMAND,
-    &not_yet::zpool::CHECKPOINT,
+    &zpool_checkpoint::COMMAND,
     &zpool_prefetch::COMMAND,
     &zpool_list::COMMAND,
     &zpool_iostat::COMMAND,

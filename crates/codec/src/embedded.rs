@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// The header of a gang of an encrypted dataset, written by ztest of OpenZFS 2.4.
+    /// The header of a gang of an encrypted dataset, written by ztest of OpenZFS 2.1.
     #[test]
     fn a_folded_checksum_is_that_of_openzfs() {
         let mut header = [0; 512];

@@ -122,6 +122,15 @@ pub enum Error {
     /// The device does not hold what the one holds beside which it is put.
     #[error("device is too small")]
     TooSmall,
+    /// The pool has a checkpoint.
+    #[error("checkpoint exists")]
+    CheckpointExists,
+    /// The pool has no checkpoint.
+    #[error("checkpoint does not exist")]
+    NoCheckpoint,
+    /// What a checkpoint kept is being freed.
+    #[error("currently discarding checkpoint")]
+    DiscardingCheckpoint,
     /// The spare took the place of another device.
     #[error("Pool busy; removal may already be in progress")]
     SpareInUse,

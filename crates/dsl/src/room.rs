@@ -44,6 +44,8 @@ pub struct Room {
     pub dspace: u64,
     /// Bytes that datasets are charged with and that take no space, since blocks are shared.
     pub shared: u64,
+    /// Bytes of these that only a checkpoint keeps.
+    pub kept: u64,
 }
 
 impl Room {
@@ -55,7 +57,7 @@ impl Room {
 
     /// Bytes that datasets can be charged with.
     fn charged(self) -> u64 {
-        self.dspace.saturating_add(self.shared)
+        self.dspace.saturating_add(self.shared).saturating_sub(self.kept)
     }
 
     /// Bytes that datasets may use in all (06 §8.5), for transactions of this reach.

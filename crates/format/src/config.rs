@@ -190,6 +190,13 @@ fn ordered(list: NvList, keys: &[&str]) -> NvList {
 }
 
 impl PoolConfig {
+    /// Whether the pool has vdevs that were removed, of which no label tells.
+    #[must_use]
+    pub fn has_removed(&self) -> bool {
+        let removal = |guid: &String| guid == crate::features::DEVICE_REMOVAL.guid;
+        self.features_for_read.iter().flatten().any(removal)
+    }
+
     /// Reads the config of a MOS (its tree is the root) or of a label (a top-level vdev).
     ///
     /// # Errors

@@ -219,6 +219,7 @@ impl Pool {
             config_dirty: true,
             uberblock: before_all(spec.version, before_first),
             mos_delta: Default::default(),
+            keeping: Default::default(),
             freeing: false,
             fresh: false,
             new_salt: Some(salt),
@@ -233,6 +234,7 @@ impl Pool {
             clones: Default::default(),
             txg: before_first,
             root: BlockPtr::HOLE,
+            checkpoint: None,
         };
         let parts = Parts {
             members: Members::new(storage.vdevs()),

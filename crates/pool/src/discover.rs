@@ -35,7 +35,9 @@ impl Found {
     /// Whether all top-level vdevs have enough devices to be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.wanted().all(|top| top.is_some_and(|top| self.has_enough(top)))
+        // Labels do not tell of vdevs that were removed.
+        let unknown = self.config.has_removed();
+        self.wanted().all(|top| top.map_or(unknown, |top| self.has_enough(top)))
     }
 
     /// Whether a device that the labels speak of is not there.

@@ -24,6 +24,7 @@ impl Pool {
 
 impl Syncing<'_> {
     fn set_guid(&mut self, wanted: Option<Guid>) -> Result<Guid> {
+        self.state.keeping.check_none()?;
         let entropy = &self.inner.host.entropy;
         let is_free = |guid: &Guid| guid.0 != 0 && self.state.config.tree.find(*guid).is_none();
         let new = match wanted {

@@ -14,6 +14,7 @@ use storage::allocator::{Allocator, METASLABS_MAX};
 use storage::host::{Access, Disk};
 
 use crate::brt::Brt;
+use crate::checkpoint::{self, Keeping};
 use crate::create::vdev_spec;
 use crate::ddt::Ddt;
 use crate::discover::Found;
@@ -58,10 +59,18 @@ impl Read {
         let objset = Objset::open(provisional, budget.clone(), opened.uberblock.root)
             .map_err(|error| damaged(format!("its root cannot be read: {error}")))?;
         let mos = Mos::new(objset, options.host.clone(), opened.uberblock.version);
-        let features = Features::load(&mos).map_err(|e| damaged(e.to_string()))?;
-        let (unreadable, unwritable) = features.as_ref().map(Features::unsupported).unwrap_or_default();
-        if !unreadable.is_empty() {
-            return Err(Error::Unreadable { pool: name, what: unreadable.join(", ") });
+        let unreadable = |features: Option<&Features>| {
+            let (unreadable, unwritable) = features.map(Features::unsupported).unwrap_or_default();
+            match unreadable.is_empty() {
+                true => Ok(unwritable),
+                false => Err(Error::Unreadable { pool: name.clone(), what: unreadable.join(", ") }),
+            }
+        };
+        match Features::load(&mos) {
+            Ok(features) => drop(unreadable(features.as_ref())?),
+            // They may lie on a vdev that was removed.
+            Err(_) if opened.config.has_removed() => {}
+            Err(error) => return Err(damaged(error.to_string())),
         }
         let config_object = mos.need("config").map_err(|e| damaged(e.to_string()))?;
         let list = mos.packed(config_object).map_err(|e| damaged(e.to_string()))?;
@@ -74,7 +83,9 @@ impl Read {
         let storage = storage_of(&opened, Some(&config), options)?;
         let objset = Objset::open(storage.clone(), budget.clone(), opened.uberblock.root)?;
         let mos = Mos::new(objset, options.host.clone(), config.version);
+        crate::moved::load(&mos, &storage, &config)?;
         let features = Features::load(&mos)?;
+        let unwritable = unreadable(features.as_ref())?;
         let cannot_be_kept = redundancy::judge(&mos, &storage, &config, &opened.newest, &opened.members)?;
         let new_salt = set_salt(&mos, &storage, options)?.filter(|_| config.version >= VERSION_FEATURES);
         let read = Read {
@@ -114,6 +125,9 @@ impl Read {
         {
             return Ok(Some("its property multihost is on: another machine may be using it".into()));
         }
+        if checkpoint::kept(mos)?.is_some() && checkpoint::lacks_place(config) {
+            return Ok(Some("it has a checkpoint and no place to note what that keeps".into()));
+        }
         if let Some(why) = crate::version::unwritable(config, mos.directory("deflate")?.is_some()) {
             return Ok(Some(why));
         }
@@ -152,6 +166,7 @@ impl Read {
             clones: Default::default(),
             txg: synced,
             root: self.opened.uberblock.root,
+            checkpoint: None,
         };
         let parts = Parts {
             storage: self.storage.clone(),
@@ -209,8 +224,11 @@ impl Pool {
     pub fn import_disks(disks: Vec<Arc<dyn Disk>>, options: Options) -> Result<Pool> {
         let given =
             options.leased.clone().or_else(|| options.state.as_ref().map(|state| state.uberblock.clone()));
-        let opened = choose_state(disks, given)?;
+        let mut opened = choose_state(disks.clone(), given)?;
         check_name(&options, &opened.config.name)?;
+        if options.to_checkpoint {
+            opened = to_checkpoint(opened, disks, &options)?;
+        }
         let mut read = Read::of(opened, &options)?;
         let refused = read.refused(&options)?;
         // Txgs that are given up are not used again: no device may hold two states of one number.
@@ -219,10 +237,13 @@ impl Pool {
         allocator.force_ganging(options.force_ganging);
         let name_on_disk = read.rename(&options);
         let closed = crate::vdev_props::non_allocating(&read.config);
+        let keeping = Keeping::read(&read.mos, &read.config, read.features.as_ref())?;
+        allocator.keep_born_until(keeping.until());
         let mut inner = read.inner(&options, synced, &allocator, refused);
         let mut left = Vec::new();
         if inner.read_only.is_none() {
-            match claim_logs(&inner, &mut allocator, &table, &logs, options.state.is_some()) {
+            let drop_known = drop_known(&read.opened, &options);
+            match claim_logs(&inner, &mut allocator, &table, &logs, drop_known) {
                 Ok(found) => left = found,
                 Err(error @ (Error::Replay { .. } | Error::Unsupported(_))) => {
                     inner.refused = Some(match error {
@@ -256,6 +277,7 @@ impl Pool {
             config_dirty: true,
             uberblock: read.opened.uberblock,
             mos_delta: Default::default(),
+            keeping,
             freeing,
             fresh: true,
             new_salt: read.new_salt,
@@ -323,23 +345,48 @@ impl Pool {
     }
 }
 
+/// The pool as of its checkpoint, which becomes its newest state, unless it is opened for reading only.
+fn to_checkpoint(opened: Opened, disks: Vec<Arc<dyn Disk>>, options: &Options) -> Result<Opened> {
+    let read = Read::of(opened, options)?;
+    let kept = checkpoint::kept(&read.mos)?.ok_or(Error::NoCheckpoint)?;
+    let now = options.host.clock.now().0;
+    let rewound = checkpoint::rewound(&kept, &read.opened.uberblock, now);
+    if !options.read_only {
+        if let Some(reason) = read.refused(options)? {
+            return Err(Error::ReadOnly { pool: read.config.name.clone(), reason });
+        }
+        checkpoint::write_rewound(&read.storage, &rewound)?;
+    }
+    choose_state(disks, Some(rewound))
+}
+
 /// Refuses a pool that would get a name which no user may give to a pool: its name becomes part of paths.
 fn check_name(options: &Options, on_disk: &str) -> Result<()> {
     let name = options.new_name.as_deref().unwrap_or(on_disk);
     names::check_pool(name, false).map_err(|why| Error::BadPoolName { name: name.to_owned(), why })
 }
 
+/// The last txg of which the space maps tell, where intent logs are to be dropped: none tells of what was born after the checkpoint
+/// to which the pool returned.
+fn drop_known(opened: &Opened, options: &Options) -> Option<Txg> {
+    match opened.uberblock.checkpoint_txg {
+        Txg(0) => options.state.as_ref().map(|state| state.uberblock.txg),
+        kept => Some(kept),
+    }
+}
+
 /// Finds the logs that a crash left and claims their blocks, before anything else can be allocated there. Logs that
-/// go with a state that is given up are to be dropped.
+/// go with a state that is given up are dropped: `drop_known` is the last txg of which the space maps tell then.
 fn claim_logs(
     inner: &Inner,
     allocator: &mut Allocator,
     maps: &MapTable,
     logs: &Logs,
-    drop_logs: bool,
+    drop_known: Option<Txg>,
 ) -> Result<Vec<recover::Found>> {
     let synced = inner.info().txg;
-    let found = recover::scan(inner, inner.leases.synced_txg(), drop_logs)?;
+    let known = drop_known.unwrap_or_else(|| inner.leases.synced_txg());
+    let found = recover::scan(inner, known, drop_known.is_some())?;
     // No block of the pool may be younger than the pool: it goes on behind the newest of them.
     let newest = found.iter().map(recover::Found::newest).fold(synced, Txg::max);
     inner.groups.skip_to(newest);
@@ -352,7 +399,6 @@ fn claim_logs(
 
 /// Work that OpenZFS left unfinished and that this build would have to keep in step with.
 fn unfinished(mos: &Mos) -> Result<Option<String>> {
-    let directory = mos.object(crate::mos::DIRECTORY)?;
     match crate::scan_state::read(mos) {
         Ok(Some(scan)) if scan.is_scrubbing() || scan.is_resilvering() => {}
         Ok(Some(Scan { state: ScanState::Scanning, .. })) => {
@@ -364,15 +410,7 @@ fn unfinished(mos: &Mos) -> Result<Option<String>> {
         Ok(_) => {}
         Err(error) => return Ok(Some(format!("its scan state is not understood: {error}"))),
     }
-    for (key, what) in [
-        ("com.delphix:removing", "a device removal"),
-        ("com.delphix:condensing_indirect", "a device removal"),
-    ] {
-        if zap::lookup(&directory, key.as_bytes())?.is_some() {
-            return Ok(Some(format!("it has {what}, which this version of cenote does not write")));
-        }
-    }
-    Ok(None)
+    crate::moved::unfinished(mos)
 }
 
 /// Metaslab arrays and logs. Metaslabs themselves load when they are needed.

@@ -119,7 +119,9 @@ pub(crate) fn storage_of(
             }
         }
     }
-    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing);
+    // No label tells of vdevs that were removed: whether one is missing turns out when the configuration is read.
+    let may_be_moved = trusted.is_none() && opened.config.has_removed();
+    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing) && !may_be_moved;
     let missing: Vec<u32> = tops.iter().filter(is_missing).map(|top| top.id).collect();
     if !missing.is_empty() {
         let devices = missing.iter().flat_map(|id| absent(opened, trusted, *id)).collect();
@@ -156,13 +158,13 @@ fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
 
 fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
     let shape = shape_of(vdev, &|below| leaf(below, opened));
-    let top = vdev.top.as_ref();
+    let (top, is_moved) = (vdev.top.as_ref(), matches!(shape, Shape::Moved(_)));
     TopVdev {
         id: vdev.id as u32,
         guid: vdev.guid.0,
         ashift: top.map_or(9, |t| t.ashift),
         asize: top.map_or(0, |t| t.asize),
-        metaslab_shift: top.map_or(0, |t| t.metaslab_shift),
+        metaslab_shift: top.filter(|_| !is_moved).map_or(0, |t| t.metaslab_shift),
         is_log: top.is_some_and(|t| t.is_log),
         shape,
     }

@@ -68,6 +68,8 @@ pub struct Options {
     /// An earlier state of the pool to go back to, found by [`crate::Pool::find_state`]: what was written later is given up,
     /// intent logs included.
     pub state: Option<FoundState>,
+    /// The pool returns to its checkpoint: what was written later is given up.
+    pub to_checkpoint: bool,
     /// Blocks of so many bytes or more are written in pieces, whatever room there is: for tests.
     pub force_ganging: u64,
 }
@@ -100,6 +102,7 @@ impl Default for Options {
             leased: None,
             user: rustix::process::geteuid().as_raw(),
             state: None,
+            to_checkpoint: false,
             force_ganging: u64::MAX,
         }
     }

@@ -15,6 +15,7 @@ use storage::{Shape, Storage, TopVdev, TxgRuns};
 use crate::Result;
 use crate::members::{self, Members};
 use crate::mos::Mos;
+use crate::moved;
 use crate::pool::Inner;
 
 /// What each leaf missed, as far as the lists on disk and the devices tell. Gives why OpenZFS has to bring the pool in order before it
@@ -49,6 +50,10 @@ pub(crate) fn judge(
         if let Some(why) = unwritable(vdev, top) {
             return Ok(Some(why));
         }
+    }
+    let missing: Vec<_> = members.missing().into_values().collect();
+    if moved::lacks_copies(mos, config, &missing)? {
+        return Ok(Some("a device lacks something that was copied from a removed one".into()));
     }
     Ok(None)
 }

@@ -12,6 +12,7 @@ use format::{Guid, VdevId};
 use storage::{Leaf, Shape, TopVdev, Vdevs};
 
 use crate::aux_vdevs::{self, AuxKind, AuxVdev};
+use crate::checkpoint::Checkpoint;
 use crate::pool::Pool;
 use crate::state::Syncing;
 use crate::tree_change::let_go;
@@ -27,6 +28,7 @@ impl Pool {
     /// [`Error::NoSuchDevice`]; [`Error::SpareInUse`]; [`Error::LogInUse`]; [`Error::NotRemovable`] for a part of a
     /// vdev; [`Error::Unsupported`] for a vdev that holds data; [`Error::OldPool`].
     pub fn remove(&self, guid: Guid) -> Result<()> {
+        self.check_not_kept()?;
         if let Some(aux) = self.aux_vdevs()?.into_iter().find(|aux| aux.config.guid == guid) {
             return self.remove_aux(aux);
         }
@@ -38,6 +40,15 @@ impl Pool {
             None => return Err(Error::NotRemovable),
         }
         self.remove_log(vdev.id as u32)
+    }
+
+    /// Refuses what a return to the checkpoint could not undo.
+    fn check_not_kept(&self) -> Result<()> {
+        match self.checkpointed() {
+            None => Ok(()),
+            Some(Checkpoint { created: Some(_), .. }) => Err(Error::CheckpointExists),
+            Some(_) => Err(Error::DiscardingCheckpoint),
+        }
     }
 
     fn remove_aux(&self, aux: AuxVdev) -> Result<()> {
@@ -98,6 +109,7 @@ impl Syncing<'_> {
     /// Leaves a hole in the place of the log vdev `id`, on which nothing may be allocated; gives its devices. Where something is,
     /// nothing new is placed there from now on.
     fn make_hole(&mut self, id: u32) -> Result<Vec<Leaf>> {
+        self.state.keeping.check_none()?;
         let index = id as usize;
         let is_log = |vdev: &VdevConfig| vdev.top.as_ref().is_some_and(|top| top.is_log);
         if !self.state.config.tree.children.get(index).is_some_and(is_log) {

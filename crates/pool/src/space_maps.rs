@@ -76,7 +76,10 @@ pub fn header(objset: &Objset, id: ObjectId) -> Result<Header> {
 }
 
 /// Calls `each` for all entries of a map, oldest first.
-pub(crate) fn for_each_entry(
+///
+/// # Errors
+/// The map cannot be read, or `each` fails.
+pub fn for_each_entry(
     objset: &Objset,
     id: ObjectId,
     layout: Layout,
@@ -284,26 +287,16 @@ impl MapWriter<'_> {
         batches: &[Vec<Entry>],
         histogram: Option<[u64; space_map::BUCKETS]>,
     ) -> Result<()> {
-        let object = self.mos.object(id)?;
-        let mut header = header(&self.mos.objset, id)?;
         let two_words = self.is_enabled(&features::SPACEMAP_V2);
         let layout = layout(&self.tops[vdev as usize], metaslab);
-        let mut writer = space_map::Writer::new(header.length, object.block_size(), layout, two_words);
-        for batch in batches.iter().filter(|batch| !batch.is_empty()) {
-            writer.note(batch[0].kind, self.tx.txg(), self.pass);
-            for &entry in batch {
-                let sign = if entry.kind == Kind::Alloc { 1 } else { -1 };
-                header.alloc += sign * entry.run as i64;
-                writer.push(entry);
-            }
+        let form = Form { layout, two_words, pass: self.pass };
+        append(self.mos, self.tx, id, form, batches)?;
+        if let Some(histogram) = histogram {
+            let object = self.mos.object(id)?;
+            let mut header = header(&self.mos.objset, id)?;
+            header.histogram = header.histogram.map(|_| histogram);
+            put_header(&object, self.tx, &header);
         }
-        let raw = writer.finish();
-        object.write(self.tx, header.length, &raw)?;
-        header.length += raw.len() as u64;
-        if header.histogram.is_some() && histogram.is_some() {
-            header.histogram = histogram;
-        }
-        put_header(&object, self.tx, &header);
         Ok(())
     }
 
@@ -335,6 +328,35 @@ impl MapWriter<'_> {
     }
 }
 
+/// How entries are appended to a space map.
+#[derive(Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) layout: Layout,
+    /// The pool has entries of two words.
+    pub(crate) two_words: bool,
+    pub(crate) pass: u32,
+}
+
+/// Appends batches of entries, each of one kind, to a space map.
+pub(crate) fn append(mos: &Mos, tx: &Tx, id: ObjectId, form: Form, batches: &[Vec<Entry>]) -> Result<()> {
+    let object = mos.object(id)?;
+    let mut header = header(&mos.objset, id)?;
+    let mut writer = space_map::Writer::new(header.length, object.block_size(), form.layout, form.two_words);
+    for batch in batches.iter().filter(|batch| !batch.is_empty()) {
+        writer.note(batch[0].kind, tx.txg(), form.pass);
+        for &entry in batch {
+            let sign = if entry.kind == Kind::Alloc { 1 } else { -1 };
+            header.alloc += sign * entry.run as i64;
+            writer.push(entry);
+        }
+    }
+    let raw = writer.finish();
+    object.write(tx, header.length, &raw)?;
+    header.length += raw.len() as u64;
+    put_header(&object, tx, &header);
+    Ok(())
+}
+
 pub(crate) fn put_header(object: &Arc<dmu::Object>, tx: &Tx, header: &Header) {
     object.edit_bonus(tx, |raw| {
         let encoded = header.encode();
@@ -355,10 +377,16 @@ pub(crate) fn free_extents(
         tracing::error!(?block, %error, "the header of a gang is lost: its pieces stay allocated");
     }
     for dva in extents {
-        allocator.free(dva, txg).map_err(|error| {
-            tracing::error!(%error, "space map and block pointers disagree");
-            WriteError::Read(ReadError::OutOfRange { dva })
-        })?;
+        let places = storage.vdevs().places(&dva).map_err(WriteError::from)?;
+        if places != [dva] {
+            allocator.note_obsolete(dva);
+        }
+        for dva in places {
+            allocator.free_born(dva, block.physical_birth(), txg).map_err(|error| {
+                tracing::error!(%error, "space map and block pointers disagree");
+                WriteError::Read(ReadError::OutOfRange { dva })
+            })?;
+        }
     }
     Ok(())
 }

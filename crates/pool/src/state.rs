@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 
 use dmu::{DirtyBudget, Objset, Policy};
@@ -28,6 +28,7 @@ use storage::host::{Disk, Host};
 use storage::{Storage, TxgRuns, Writer};
 
 use crate::brt::{Brt, Clones};
+use crate::checkpoint::{Checkpoint, Keeping};
 use crate::ddt::Ddt;
 use crate::events::Events;
 use crate::features::{FeatureState, Features};
@@ -81,6 +82,8 @@ pub struct Info {
     pub txg: Txg,
     /// Root of its MOS.
     pub(crate) root: BlockPtr,
+    /// Its checkpoint, if there is one or one is being discarded.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 impl Info {
@@ -142,6 +145,8 @@ pub struct Inner {
     pub(crate) members: Members,
     /// Keys of encrypted datasets that are loaded.
     pub(crate) keyring: Keyring,
+    /// Bytes that only the checkpoint keeps.
+    pub(crate) kept: AtomicU64,
 }
 
 /// What `create` and `import` know of a pool before anybody uses it.
@@ -195,6 +200,7 @@ impl Inner {
             non_allocating: Mutex::new(non_allocating),
             aux_disks: Mutex::new(aux_disks),
             members,
+            kept: AtomicU64::default(),
             keyring: Keyring::default(),
         }
     }
@@ -287,7 +293,7 @@ impl Inner {
         let info = self.info();
         let shared = info.dedup.saved().saturating_add(info.clones.saved);
         drop(info);
-        Room { dspace: self.dspace(), shared }
+        Room { dspace: self.dspace(), shared, kept: self.kept.load(Ordering::Acquire) }
     }
 
     /// Bytes that datasets may use in all, for transactions of this reach.
@@ -528,6 +534,8 @@ pub(crate) struct SyncState {
     pub(crate) mos_delta: Sizes,
     /// Blocks of what was destroyed wait to be freed.
     pub(crate) freeing: bool,
+    /// The checkpoint, and what it keeps.
+    pub(crate) keeping: Keeping,
     /// Work of the first sync after an import is still to be done.
     pub(crate) fresh: bool,
     /// The salt must be written into the MOS.

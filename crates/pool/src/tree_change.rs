@@ -126,6 +126,8 @@ impl Inner {
         for guid in ended {
             match self.detach(guid) {
                 Ok(()) | Err(Error::NoReplicas | Error::NoSuchDevice | Error::NotAMirror) => {}
+                // It leaves when that is gone.
+                Err(Error::CheckpointExists | Error::DiscardingCheckpoint) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -185,6 +187,7 @@ fn pull_up(vdev: &mut VdevConfig) {
 impl Syncing<'_> {
     fn join(&mut self, joining: &Joining) -> Result<()> {
         let Joining { beside, disk, joins, new, above } = joining;
+        self.state.keeping.check_none()?;
         let slot = self.slot(*beside)?;
         let top = self.top_of(slot).clone();
         self.check_joining(joining, &top)?;
@@ -268,6 +271,7 @@ impl Syncing<'_> {
     }
 
     fn leave(&mut self, guid: Guid) -> Result<Left> {
+        self.state.keeping.check_none()?;
         let slot = self.slot(guid)?;
         let top = self.top_of(slot).clone();
         let root = &mut self.state.config.tree;

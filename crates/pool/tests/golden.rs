@@ -39,7 +39,7 @@ macro_rules! sound {
 
 sound! {
     gashift9 gashift12 gashift13 gcomp gcompat21 gfreebsd20 ggrub2 gposix gprops grandom grec gstripe gsum gv28
-    gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume
+    gremove gcheckpoint gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume
 }
 
 /// What OpenZFS left (log space maps, deferred frees, features of its own) is taken over by a writer.
@@ -74,12 +74,17 @@ fn rewrite(name: &str) -> tempfile::TempDir {
         dataset.sync().unwrap();
     }
     pool.export().unwrap();
-    let (_, findings) = check(dir.path());
+    expect_pleased(dir.path(), &top);
+    dir
+}
+
+/// Nothing is wrong with the exported pool in this folder, here and in the eyes of OpenZFS.
+fn expect_pleased(dir: &Path, name: &str) {
+    let (_, findings) = check(dir);
     assert!(findings.is_empty(), "{findings:#?}");
     let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
-    let out = Command::new(oracle).arg("--dir").arg(dir.path()).arg(top).output().unwrap();
+    let out = Command::new(oracle).arg("--dir").arg(dir).arg(name).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
-    dir
 }
 
 #[test]
@@ -108,6 +113,53 @@ fn a_mirror_can_be_written_and_either_side_has_everything() {
         assert!(finding.contains(&format!("device {child} is not there")), "{finding}");
         std::fs::rename(away.path().join(lost), dir.path().join(lost)).unwrap();
     }
+}
+
+/// zdb compares what is noted as obsolete with what refers to the removed vdev.
+#[test]
+fn blocks_of_a_removed_vdev_are_freed() {
+    let dir = rewrite("gremove");
+    let pool = import(dir.path(), false);
+    let removal = pool.removal().unwrap().unwrap();
+    assert_eq!((removal.vdev, removal.mapping), (1, 144));
+    let before = pool.info().space.allocated;
+    // What the snapshot has stays.
+    let dataset = pool.open("gremove/a").unwrap();
+    let files = dataset.objset().synced_objects().map(Result::unwrap);
+    let files = files.filter(|(_, dnode)| dnode.object_type == format::ObjectType::PLAIN_FILE_CONTENTS);
+    let files: Vec<_> = files.map(|(id, _)| id).collect();
+    {
+        let tx = dataset.begin(pool::Hold::free()).unwrap();
+        let objset = dataset.objset();
+        files.iter().for_each(|id| objset.free_object(&tx, &objset.object(*id).unwrap()));
+    }
+    dataset.sync().unwrap();
+    assert!(pool.info().space.allocated < before, "{before} {:?}", pool.info().space);
+    drop(dataset);
+    pool.export().unwrap();
+    expect_pleased(dir.path(), "gremove");
+}
+
+#[test]
+fn a_checkpoint_of_openzfs_is_kept_discarded_and_returned_to() {
+    let dir = rewrite("gcheckpoint");
+    let pool = import(dir.path(), false);
+    assert!(pool.checkpointed().unwrap().created.is_some());
+    pool.discard_checkpoint().unwrap();
+    while pool.checkpointed().is_some() {
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    expect_pleased(dir.path(), "gcheckpoint");
+
+    let dir = rewrite("gcheckpoint");
+    let found = pool::discover(&[dir.path().to_path_buf()]);
+    let options = Options { to_checkpoint: true, ..Options::default() };
+    let pool = Pool::import(&found[0], options).unwrap();
+    assert_eq!((pool.read_only(), pool.checkpointed()), (None, None));
+    assert!(pool.dataset("gcheckpoint/a").unwrap().phys.referenced_bytes > 150_000);
+    pool.export().unwrap();
+    expect_pleased(dir.path(), "gcheckpoint");
 }
 
 #[test]

@@ -425,3 +425,75 @@ fn a_pool_refuses_strings_that_it_cannot_keep_and_goes_on() {
     pool.log_command().unwrap();
     ground.expect_sound();
 }
+
+/// What is wrong with the pool.
+fn findings(pool: &Pool) -> Vec<String> {
+    let mut found = Vec::new();
+    scan::check::check(pool, &mut |finding| found.push(finding.to_string())).unwrap();
+    found
+}
+
+fn names(pool: &Pool) -> Vec<String> {
+    pool.list("tank", None, false).unwrap().into_iter().map(|info| info.name).collect()
+}
+
+#[test]
+fn a_pool_returns_to_its_checkpoint_with_all_that_it_held() {
+    let mut ground = Ground::new(11);
+    ground.change("tank/fs");
+    let pool = ground.pool.take().unwrap();
+    let import = |options| Pool::import_disks(vec![disk(&ground.path)], options);
+    let back = || Options { to_checkpoint: true, ..Options::default() };
+    let before = pool.info().space.allocated;
+    pool.checkpoint().unwrap();
+    assert!(matches!(pool.checkpoint(), Err(Error::CheckpointExists)));
+    let usable = pool.usable();
+    pool.destroy_dataset("tank/fs").unwrap();
+    for round in 0..4 {
+        pool.create_filesystem(&format!("tank/b{round}"), Vec::new(), filesystem(), initialise()).unwrap();
+        pool.sync().unwrap();
+    }
+    assert!(pool.checkpointed().unwrap().bytes > 0 && pool.usable() < usable);
+    assert_eq!(findings(&pool), Vec::<String>::new());
+    assert!(matches!(pool.set_guid(None), Err(Error::CheckpointExists)));
+    pool.export().unwrap();
+    let pool = import(Options { read_only: true, ..back() }).unwrap();
+    assert_eq!((names(&pool), findings(&pool)), (vec!["tank".into(), "tank/fs".into()], vec![]));
+    drop(pool);
+    let pool = import(Options::default()).unwrap();
+    assert_eq!(names(&pool).len(), 5);
+    pool.export().unwrap();
+
+    let pool = import(back()).unwrap();
+    assert_eq!((names(&pool).len(), pool.checkpointed()), (2, None));
+    // As after a crash, before anything was synced.
+    drop(pool);
+    let pool = import(Options::default()).unwrap();
+    assert_eq!((names(&pool), findings(&pool)), (vec!["tank".into(), "tank/fs".into()], vec![]));
+    assert!(pool.info().space.allocated < before + (1 << 20));
+    pool.export().unwrap();
+    let again = import(back());
+    assert!(matches!(again, Err(Error::NoCheckpoint)), "{:?}", again.err());
+    oracle::expect_pleased("tank", &ground.path);
+}
+
+#[test]
+fn what_was_kept_is_free_after_the_checkpoint_was_discarded() {
+    let mut ground = Ground::new(12);
+    ground.change("tank/fs");
+    let pool = ground.pool.take().unwrap();
+    pool.checkpoint().unwrap();
+    pool.destroy_dataset("tank/fs").unwrap();
+    pool.sync().unwrap();
+    pool.discard_checkpoint().unwrap();
+    while pool.checkpointed().is_some() {
+        pool.sync().unwrap();
+    }
+    assert!(matches!(pool.discard_checkpoint(), Err(Error::NoCheckpoint)));
+    assert_eq!(findings(&pool), Vec::<String>::new());
+    let feature = pool.info().feature(&format::features::ZPOOL_CHECKPOINT);
+    assert_eq!(feature, pool::FeatureState::Enabled);
+    pool.checkpoint().unwrap();
+    pool.export().unwrap();
+    oracle::expect_pleased("tank", &ground.path);
+}

@@ -85,6 +85,47 @@ fn power_cut_during_work_on_a_mirror_leaves_a_synced_state_on_both_sides() {
 }
 
 #[test]
+fn power_cut_while_a_checkpoint_is_made_and_discarded_leaves_a_synced_state() {
+    for seed in seeds(1) {
+        let mut story = Story::on(Machine::striped(2), seed);
+        story.write("/a", vec![5; 150_000]).write("/b", "small").sync();
+        story.forget();
+        story.pool().checkpoint().expect("the feature is enabled");
+        story.forget_unasked_syncs();
+        story.write("/a", vec![6; 120_000]).unlink("/b").sync();
+        story.write("/c", vec![7; 90_000]).sync();
+        let kept = story.pool().checkpointed().expect("made");
+        assert!(kept.bytes > 20_000 && kept.created.is_some(), "{kept:?}");
+        assert!(matches!(story.pool().checkpoint(), Err(pool::Error::CheckpointExists)));
+        story.forget_unasked_syncs();
+        story.reboot();
+        story.write("/a", vec![8; 50_000]).sync();
+        story.pool().discard_checkpoint().expect("there is one");
+        story.forget_unasked_syncs();
+        for round in 0..3 {
+            story.write("/c", vec![round; 60_000]).sync();
+        }
+        assert_eq!(story.pool().checkpointed(), None);
+        story.expect_model();
+        let name = "power_cut_while_a_checkpoint_is_made_and_discarded_leaves_a_synced_state";
+        println!("{} cuts", Cuts::of(&story, "power", name).every(3).run());
+        zdb::expect_pleased(&mut story);
+    }
+}
+
+/// OpenZFS finds everything that a checkpoint keeps.
+#[test]
+fn what_a_checkpoint_keeps_is_what_openzfs_expects() {
+    let mut story = Story::on(Machine { ashift: 12, ..Machine::mirrored(2) }, 7);
+    story.write("/a", vec![5; 150_000]).write("/b", "small").sync();
+    story.pool().checkpoint().expect("the feature is enabled");
+    story.forget_unasked_syncs();
+    story.write("/a", vec![6; 120_000]).unlink("/b").sync();
+    story.write("/c", vec![7; 90_000]).sync().expect_model();
+    zdb::expect_pleased(&mut story);
+}
+
+#[test]
 fn power_cut_during_import_and_export_leaves_the_synced_state() {
     for seed in seeds(1) {
         let mut story = Story::on(Machine::striped(2), seed);

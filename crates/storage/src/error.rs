@@ -83,9 +83,6 @@ pub enum Layout {
     /// Parity that is spread over all devices, with spare space on each.
     #[error("draid")]
     Draid,
-    /// Its blocks were moved to other vdevs.
-    #[error("removed (indirect)")]
-    Indirect,
     /// A number of devices and parity that do not go together.
     #[error("a raidz vdev that cannot be")]
     ImpossibleRaidz,

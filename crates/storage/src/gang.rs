@@ -56,19 +56,25 @@ impl Storage {
         codec::checksum_of(kind, bytes, &self.salt(), ByteOrder::Little)
     }
 
-    /// Every extent that `block` occupies, gang headers and members included: what freeing it frees.
+    /// Every extent that `block` occupies, gang headers and members included, on the vdevs where they lie now.
     ///
     /// # Errors
     /// If no copy of a gang header can be read.
     pub fn extents(&self, block: &Block) -> Result<Vec<Dva>, ReadError> {
         match self.extents_found(block)? {
             (_, Some(lost)) => Err(lost),
-            (found, None) => Ok(found),
+            (found, None) => {
+                let mut places = Vec::with_capacity(found.len());
+                for dva in &found {
+                    places.extend(self.vdevs().places(dva)?);
+                }
+                Ok(places)
+            }
         }
     }
 
-    /// As [`Storage::extents`] as far as they are known: without those below a header that cannot be read, and why it
-    /// cannot.
+    /// As [`Storage::extents`] as far as they are known, where the pointers say: without those below a header that cannot be
+    /// read, and why it cannot.
     ///
     /// # Errors
     /// If there is no such vdev.
@@ -191,20 +197,18 @@ impl Reader<'_> {
         (replica, way): (usize, Way),
     ) -> Result<(Header, Vec<usize>), ReadError> {
         let mut bytes = vec![0; HEADER];
-        let verify =
-            if is_folded(leader) { codec::embedded::verify_folded } else { codec::embedded::verify };
+        let verify = if is_folded(leader) { codec::embedded::verify_folded } else { codec::embedded::verify };
         let mut order = None;
         let top = self.storage.vdevs().top_of(&dva)?;
-        let outcome = way(
-            top,
-            Source { replica, birth: leader.physical_birth(), purpose: self.purpose },
-            dva.offset,
-            &mut bytes,
-            &mut |bytes| {
-                order = verify(bytes, verifier(leader));
-                order.is_some()
-            },
-        )?;
+        let source = Source { replica, birth: leader.physical_birth(), purpose: self.purpose };
+        let is_good = &mut |bytes: &[u8]| {
+            order = verify(bytes, verifier(leader));
+            order.is_some()
+        };
+        let outcome = match self.storage.moved(&dva, HEADER as u64)? {
+            Some(places) => self.storage.read_moved(&places, source, way, &mut bytes, is_good)?,
+            None => way(top, source, dva.offset, &mut bytes, is_good)?,
+        };
         if top.raidz().is_some() || !top.is_stale(replica, leader.physical_birth()) {
             self.storage.note_bad_checksums(top, &outcome.damaged);
         }

@@ -22,7 +22,9 @@ pub mod layout;
 mod leaf;
 mod log;
 mod meter;
+mod moved;
 mod payload;
+mod places;
 mod raidz;
 pub mod rank;
 mod read;
@@ -58,6 +60,7 @@ pub use leaf::Leaf;
 pub use meter::{
     Deed, IoStats, IoTimes, Meter, PURPOSES, Purpose, Request, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
 };
+pub use moved::{Move, Moves};
 pub use payload::Payload;
 pub use reader::Reader;
 pub use resilver::Missed;

@@ -61,7 +61,11 @@ impl Storage {
     /// The copies of what is at `dva` whose devices are there. Those of leaves that may lack a block born in `birth` come
     /// last.
     pub(crate) fn replicas_of(&self, dva: &Dva, birth: Txg) -> impl Iterator<Item = usize> + use<> {
-        let replicas = self.vdevs().top_of(dva).map_or_else(|_| vec![0], |top| top.replicas_of(birth));
+        let replicas = match self.moved(dva, dva.asize) {
+            Ok(None) => self.vdevs().top_of(dva).map_or_else(|_| vec![0], |top| top.replicas_of(birth)),
+            Ok(Some(places)) => (0..self.sides_of(&places)).collect(),
+            Err(_) => vec![0],
+        };
         replicas.into_iter()
     }
 
@@ -274,6 +278,11 @@ impl Reader<'_> {
             *raw = vec![0; block.psize as usize];
         } else {
             raw.resize(block.psize as usize, 0);
+        }
+        if let Some(places) = self.storage.moved(&dva, block.psize)? {
+            let source = Source { replica, birth: block.physical_birth(), purpose: self.purpose };
+            let is_good = &mut |raw: &[u8]| self.storage.has_checksum(block, raw);
+            return self.storage.read_moved(&places, source, way, raw, is_good);
         }
         let is_stale = top.raidz().is_none() && top.is_stale(replica, block.physical_birth());
         if is_stale && block.checksum_kind == format::ChecksumKind::Off {

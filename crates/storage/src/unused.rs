@@ -37,7 +37,7 @@ impl TopVdev {
             Shape::Raidz { sides, .. } => {
                 sides.iter().position(|side| side.leaves().any(|leaf| leaf.guid == guid))
             }
-            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => None,
+            Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_) => None,
         }
     }
 

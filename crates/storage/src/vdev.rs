@@ -14,6 +14,7 @@ use crate::host::Disk;
 use crate::layout::{GANG_HEADER, Raidz};
 use crate::leaf::Leaf;
 use crate::meter::Purpose;
+use crate::moved::Moves;
 use crate::raidz::{self, Columns, Outcome};
 use crate::side::Side;
 use crate::txg_runs::TxgRuns;
@@ -34,6 +35,8 @@ pub enum Shape {
     },
     /// The slot of a removed log device.
     Hole,
+    /// Its blocks were moved to other vdevs.
+    Moved(Arc<Moves>),
     /// Too few of its devices are there.
     Missing,
     /// A layout that this build does not read.
@@ -114,7 +117,8 @@ impl TopVdev {
     /// Whether new blocks of data and metadata may go here.
     #[must_use]
     pub fn is_normal(&self) -> bool {
-        !self.is_log && !matches!(self.shape, Shape::Hole | Shape::Missing | Shape::Unsupported(_))
+        !self.is_log
+            && !matches!(self.shape, Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_))
     }
 
     /// Whether blocks of a vdev in this state can be written, or need not be.
@@ -123,7 +127,7 @@ impl TopVdev {
     /// Why not.
     pub fn writable(&self) -> Result<(), Unwritable> {
         match self.shape {
-            Shape::Disk(_) | Shape::Hole => Ok(()),
+            Shape::Disk(_) | Shape::Hole | Shape::Moved(_) => Ok(()),
             Shape::Mirror(_) | Shape::Raidz { .. } => Ok(()),
             Shape::Missing => Err(Unwritable::Missing),
             Shape::Unsupported(layout) => Err(Unwritable::Layout(layout)),
@@ -141,7 +145,7 @@ impl TopVdev {
             Shape::Disk(leaf) => (Some(leaf), &[], &[]),
             Shape::Mirror(children) => (None, children, &[]),
             Shape::Raidz { sides, .. } => (None, &[], sides),
-            Shape::Hole | Shape::Missing | Shape::Unsupported(_) => (None, &[], &[]),
+            Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_) => (None, &[], &[]),
         };
         let of_sides = sides.iter().flat_map(Side::places);
         one.map(Some).into_iter().chain(many.iter().chain(of_sides).map(Option::as_ref))
@@ -180,7 +184,7 @@ impl TopVdev {
         }
     }
 
-    /// Bytes of each device that the data may reach to, without its labels: of raidz, all whole rows of the metaslabs.
+    /// Bytes of each device that the data may reach to, without its labels: the whole metaslabs; of raidz, all whole rows of them.
     #[must_use]
     pub fn asize_of_leaf(&self) -> u64 {
         match &self.shape {
@@ -188,7 +192,7 @@ impl TopVdev {
                 let used = self.metaslab_count() << self.metaslab_shift;
                 used.div_ceil(sides.len() as u64).next_multiple_of(1 << self.ashift)
             }
-            _ => self.asize,
+            _ => self.metaslab_count() << self.metaslab_shift,
         }
     }
 
@@ -232,7 +236,9 @@ impl TopVdev {
             Shape::Raidz { layout, sides } => {
                 (sides.iter().map(|side| side.lacking(guid)).collect(), layout.parity())
             }
-            Shape::Disk(_) | Shape::Hole | Shape::Missing | Shape::Unsupported(_) => return false,
+            Shape::Disk(_) | Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_) => {
+                return false;
+            }
         };
         let lacking: Vec<Arc<TxgRuns>> = lacking.into_iter().map(Arc::new).collect();
         TxgRuns::most_at_once(&lacking) <= spare
@@ -289,7 +295,7 @@ impl TopVdev {
             }
             Shape::Disk(leaf) => Some(leaf),
             Shape::Mirror(children) => children.get(replica).and_then(Option::as_ref),
-            Shape::Hole => return Err(ReadError::Removed { vdev: self.id }),
+            Shape::Hole | Shape::Moved(_) => return Err(ReadError::Removed { vdev: self.id }),
             Shape::Missing => return Err(ReadError::Missing { vdev: self.id }),
             Shape::Unsupported(layout) => return Err(ReadError::Unsupported(NotYet::Layout(*layout))),
         };
@@ -342,7 +348,7 @@ impl TopVdev {
     pub(crate) fn written_leaves(&self) -> Result<impl Iterator<Item = (usize, &Leaf)>, WriteError> {
         self.writable().map_err(|why| self.unwritable(why))?;
         match &self.shape {
-            Shape::Hole => Err(self.unwritable(Unwritable::Removed)),
+            Shape::Hole | Shape::Moved(_) => Err(self.unwritable(Unwritable::Removed)),
             _ => Ok(self.written_children()),
         }
     }
@@ -398,12 +404,11 @@ impl Vdevs {
     /// Bytes accounted to whoever owns `block` (02 §8.1 of chapter 06: "dsize"): parity is not charged.
     #[must_use]
     pub fn dsize(&self, block: &Block) -> u64 {
-        let copies = if block.encrypted && block.object_type.is_encrypted() { 2 } else { 3 };
         let one = |dva: &Dva| {
             let ratio = self.tops.get(dva.vdev.0 as usize).map_or(512, TopVdev::deflate_ratio);
             (dva.asize >> 9) * ratio
         };
-        block.dvas.iter().take(copies).filter(|dva| !dva.is_empty()).map(one).sum()
+        block.dvas.iter().filter(|dva| !dva.is_empty()).map(one).sum()
     }
 
     /// Accounted bytes of any pointer; 0 for holes and embedded data.

@@ -150,6 +150,9 @@ impl Storage {
 
     /// Writes a damaged copy anew where it lies; of raidz those columns that are damaged or cannot be read. Gives the bytes written.
     pub(crate) fn write_over(&self, dva: &Dva, replica: usize, raw: &[u8]) -> Result<u64, WriteError> {
+        if let Some(places) = self.moved(dva, raw.len() as u64)? {
+            return self.write_over_moved(&places, raw);
+        }
         let top = self.vdevs().top_of(dva)?;
         let Some(layout) = top.raidz() else {
             return self.write_part(top, top.written_leaf(replica)?, dva.offset, raw);
@@ -171,7 +174,13 @@ impl Storage {
 
     /// Writes `bytes` at `offset` of the allocatable area of a device. Gives their number; 0 where the device refuses and the pool goes
     /// on without it.
-    fn write_part(&self, top: &TopVdev, leaf: &Leaf, offset: u64, bytes: &[u8]) -> Result<u64, WriteError> {
+    pub(crate) fn write_part(
+        &self,
+        top: &TopVdev,
+        leaf: &Leaf,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<u64, WriteError> {
         let at = offset + DATA_START;
         self.tree.write(top.id, leaf, || leaf.write(&[IoSlice::new(bytes)], at))?;
         Ok(if leaf.health.has_failed() { 0 } else { bytes.len() as u64 })

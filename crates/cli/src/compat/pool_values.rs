@@ -204,14 +204,14 @@ impl<'a> PoolValues<'a> {
         }
         let normal = self.class(Class::Normal);
         match property.name {
-            "size" => number(normal.size),
+            "size" | "usable" => number(normal.size),
             "allocated" | "used" => number(normal.allocated),
             "free" | "available" => number(normal.free()),
-            "usable" => number(normal.size),
             "capacity" => number(normal.capacity() / 100),
             "fragmentation" => (normal.fragmentation.map(Value::Number), Source::None),
             "freeing" => number(self.freeing),
-            "leaked" | "expandsize" | "checkpoint" => number(0),
+            "leaked" | "expandsize" => number(0),
+            "checkpoint" => number(info.checkpoint.map_or(0, |kept| kept.bytes)),
             "last_scrubbed_txg" => number(self.last_scrubbed),
             "readonly" => {
                 let asked = session.known.as_ref().is_some_and(|known| known.read_only);

@@ -439,7 +439,7 @@ fn tops<'a>(
     naming: Naming,
 ) -> Vec<VdevView> {
     vdevs
-        .filter(|vdev| vdev.kind != VdevKind::Hole)
+        .filter(|vdev| !matches!(vdev.kind, VdevKind::Hole | VdevKind::Indirect))
         .map(|vdev| {
             let class = match vdev.extra.get_str("allocation_bias") {
                 _ if vdev.top.as_ref().is_some_and(|top| top.is_log) => Class::Log,

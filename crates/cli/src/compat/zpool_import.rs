@@ -107,6 +107,8 @@ struct Wanted {
     read_only: bool,
     /// Going back to an earlier state.
     recovery: Recovery,
+    /// Going back to the checkpoint.
+    to_checkpoint: bool,
     /// Pool properties to set, as `property=value`.
     stored: Vec<(&'static str, pool::props::Value)>,
 }
@@ -118,15 +120,12 @@ struct Wanted {
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
-    if call.options.checkpoint {
-        return Err(Failure::refused("cenote: not supported yet: zpool import --rewind-to-checkpoint"));
-    }
     if call.options.load_keys && call.options.unmounted {
         return Err(Failure::usage("-l is incompatible with -N"));
     }
     let recovery = Recovery::of(&call.options.recovery)?;
     let wanted = match read_options(call)? {
-        Ok(wanted) => Wanted { recovery, ..wanted },
+        Ok(wanted) => Wanted { recovery, to_checkpoint: call.options.checkpoint, ..wanted },
         Err(line) => {
             // OpenZFS says so and ends as if all were well.
             console.remark(&line);
@@ -485,7 +484,11 @@ fn open_once(
     if lost.is_some() && wanted.read_only {
         return Err(action.failed("going back to an earlier state writes to the pool: not with readonly=on"));
     }
-    let options = pool::Options { state: lost.clone(), ..options };
+    let to_checkpoint = wanted.to_checkpoint;
+    if to_checkpoint && wanted.read_only {
+        return Err(action.failed("returning to the checkpoint writes to the pool: not with readonly=on"));
+    }
+    let options = pool::Options { state: lost.clone(), to_checkpoint, ..options };
     let pool = match Pool::import(found, options.clone()) {
         Ok(pool) => pool,
         Err(error) => return Err(recovery::explain(found, &options, action, error, console)?),

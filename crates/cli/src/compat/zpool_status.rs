@@ -17,6 +17,7 @@ use super::zpool_list::{head, key};
 use super::zpool_status_advice::advice;
 use crate::args::{Parsed, flag, value};
 use crate::command::{Beside, Command, Run, Subjects, Typed, Visitors};
+use crate::dates::{self, Form};
 use crate::json;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
@@ -202,6 +203,8 @@ fn print(
     let trouble = Trouble::of(view)?;
     let treated = TreatedLeaves::of(view);
     print_scan(console, view)?;
+    print_removal(console, view)?;
+    print_checkpoint(console, view)?;
     let naming = call.options.naming.or_variables(call);
     console.line("config:\n")?;
     let tree = view.shown(naming);
@@ -280,6 +283,38 @@ fn print_scan(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The vdev that was removed last, and what finding its blocks costs.
+fn print_removal(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
+    let removal = view.session().and_then(|session| session.pool().removal().ok().flatten());
+    let Some(removal) = removal else { return Ok(()) };
+    let minutes = removal.ended.saturating_sub(removal.begun) / 60;
+    console.line(&format!(
+        "remove: Removal of vdev {} copied {} in {}h{}m, completed on {}",
+        removal.vdev,
+        number::nice(removal.copied),
+        minutes / 60,
+        minutes % 60,
+        dates::show(removal.ended, Form::Scan)
+    ))?;
+    if removal.mapping == 0 {
+        return Ok(());
+    }
+    console.line(&format!("\t{} memory used for removed device mappings", number::nice(removal.mapping)))
+}
+
+/// The checkpoint, and how much only it keeps.
+fn print_checkpoint(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
+    let Some(kept) = view.session().and_then(|session| session.pool().checkpointed()) else { return Ok(()) };
+    let bytes = number::nice(kept.bytes);
+    match kept.created {
+        Some(created) => {
+            let when = dates::show(created, Form::Scan);
+            console.line(&format!("checkpoint: created {when}, consumes {bytes}"))
+        }
+        None => console.line(&format!("checkpoint: discarding, {bytes} remaining.")),
+    }
 }
 
 /// The last lines: what cannot be read any more.

@@ -77,21 +77,27 @@ impl Syncing<'_> {
     }
 
     fn create_list(&mut self, guid: u64) -> Result<ObjectId> {
+        let list = self.create_space_map(BLOCK)?;
+        let leaf =
+            leaf_mut(&mut self.state.config.tree, guid).expect("the list belongs to a leaf of the pool");
+        leaf.dtl = Some(list);
+        self.state.config_dirty = true;
+        Ok(list)
+    }
+
+    /// A new, empty space map with blocks of `block` bytes.
+    pub(crate) fn create_space_map(&mut self, block: u32) -> Result<ObjectId> {
         let mos = self.mos();
         let features = self.state.features.as_ref();
         let counted = features.is_some_and(|f| f.is_enabled(&features::SPACEMAP_HISTOGRAM));
         let mut header = Header { histogram: counted.then_some([0; BUCKETS]), ..Header::default() };
         let new = NewObject::plain(ObjectType::SPACE_MAP)
-            .block_size(BLOCK)
+            .block_size(block)
             .bonus(ObjectType::SPACE_MAP_HEADER, header.encode());
         let object = mos.create(&self.tx, new)?;
         header.object = object.id();
         put_header(&object, &self.tx, &header);
         self.count_list(counted, 1)?;
-        let leaf =
-            leaf_mut(&mut self.state.config.tree, guid).expect("the list belongs to a leaf of the pool");
-        leaf.dtl = Some(object.id());
-        self.state.config_dirty = true;
         Ok(object.id())
     }
 
@@ -102,7 +108,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Frees the list of a leaf that leaves the pool.
+    /// Frees a space map: the list of a leaf that leaves the pool, or of what a checkpoint kept.
     pub(crate) fn free_list(&mut self, list: ObjectId) -> Result<()> {
         let counted = crate::space_maps::header(&self.mos().objset, list)?.histogram.is_some();
         self.mos().free(&self.tx, list)?;

@@ -1,6 +1,7 @@
 //! The sync thread: frozen changes → blocks → MOS → space maps until quiet → flush → uberblock → flush.
 
 mod books;
+mod checkpoint;
 mod commit;
 mod dataset;
 mod effects;
@@ -9,6 +10,7 @@ mod frees;
 mod heads;
 pub(crate) mod missing;
 mod mos;
+mod obsolete;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use storage::Writer;
 use storage::rank::{Rank, Ranked};
 
 use self::commit::commit;
+use crate::checkpoint::Stage;
 use crate::ddt;
 use crate::mos::Mos;
 use crate::space_maps::free_extents;
@@ -60,12 +63,14 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
         zil::stash::renew(inner, &mut state, txg);
         match sync_txg(inner, &mut state, txg, tasks, frozen) {
             Ok(()) => {
+                Syncing::keep_from(&mut state, txg);
                 zil::durable(inner, txg);
                 inner.look_at_load();
                 let space = state.allocator.space();
                 publish(inner, &state, txg);
                 let settling = space.deferred + still_freed(inner, &state);
-                inner.groups.synced(txg, state.allocator.allocatable(), settling, state.freeing);
+                let more = state.freeing || state.keeping.stage == Stage::Discarding;
+                inner.groups.synced(txg, state.allocator.allocatable(), settling, more);
             }
             Err(error) => {
                 tracing::error!(txg = txg.0, %error, "the pool stops: a transaction group could not be written");
@@ -116,7 +121,9 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
         info.clones = state.brt.clones();
         info.txg = txg;
         info.root = state.uberblock.root;
+        info.checkpoint = state.keeping.shown();
     }
+    inner.kept.store(state.keeping.bytes(), Ordering::Release);
     let mut dirs = Vec::new();
     for dataset in inner.open_datasets() {
         if dataset.is_snapshot() || dataset.destroyed.load(Ordering::Acquire) {
@@ -144,7 +151,8 @@ fn sync_txg(
     let mut changed = frozen;
     zil::add_logged(inner, txg, &mut changed);
     let settling = !state.allocator.is_settled(txg);
-    if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling && !state.freeing {
+    let waiting = state.freeing || matches!(state.keeping.stage, Stage::Wanted | Stage::Discarding);
+    if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling && !waiting {
         return Ok(());
     }
     let before = state.mos_on_disk(inner)?;
@@ -179,6 +187,7 @@ fn write_txg(
         freed: 0,
         mos_passes: 0,
     };
+    syncing.begin_checkpoint()?;
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
@@ -211,6 +220,7 @@ fn write_txg(
     }
     syncing.free_waiting()?;
     syncing.store_references()?;
+    syncing.free_kept()?;
     let root = syncing.write_root()?;
     settle(&mut written);
     Ok(root)

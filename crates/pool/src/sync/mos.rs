@@ -61,6 +61,8 @@ impl Syncing<'_> {
                     writer.write(allocator, change)?;
                 }
             }
+            self.write_kept(pass)?;
+            self.write_obsolete(pass)?;
             let delta = std::mem::take(&mut self.state.mos_delta);
             if let Some(dir) = tree::mos_dir(mos)? {
                 add_space(mos, &self.tx, dir, Category::Head, delta)?;

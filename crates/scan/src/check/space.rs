@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use dmu::Objset;
 use dsl::list;
+use format::VdevId;
 use format::blkptr::{BlockPtr, Dva};
+use format::space_map::{Kind, Layout};
 use storage::TopVdev;
 use storage::allocator::{MapEntry, SpaceMapSource};
 
@@ -13,7 +15,7 @@ use super::sectors::Sectors;
 use super::shared::{Reference, Shared};
 use dsl::bpobj;
 use pool::space_maps::{self, Source};
-use pool::{Inner, Result, log};
+use pool::{Inner, Result, checkpoint, log};
 
 /// Sectors in use, per top-level vdev.
 pub(super) struct Claims {
@@ -34,7 +36,7 @@ impl Claims {
     }
 }
 
-/// Blocks that no tree refers to any more but that are still allocated: frees put off, logs.
+/// Blocks that no tree refers to any more but that are still allocated: frees put off, and what a checkpoint keeps.
 pub(super) fn claim_lists(
     inner: &Inner,
     (claims, shared): (&mut Claims, &mut Shared),
@@ -58,6 +60,23 @@ pub(super) fn claim_lists(
                         report(Finding::DoubleReference { place: key.into(), dva });
                     }
                 }
+            }
+            Ok(())
+        })?;
+    }
+    claim_kept(inner, claims, report)
+}
+
+/// What a checkpoint keeps though it was freed.
+fn claim_kept(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
+    let config = inner.info().config.clone();
+    for (vdev, map) in checkpoint::maps_of(&inner.mos, &config)? {
+        let shift = inner.storage.vdevs().tops()[vdev as usize].ashift;
+        let layout = Layout { start: 0, shift };
+        space_maps::for_each_entry(&inner.mos.objset, map, layout, &mut |entry| {
+            let dva = Dva { vdev: VdevId(vdev), offset: entry.offset, asize: entry.run, gang: false };
+            if entry.kind != Kind::Free || !claims.claim(dva) {
+                report(Finding::DoubleReference { place: "what the checkpoint keeps".into(), dva });
             }
             Ok(())
         })?;

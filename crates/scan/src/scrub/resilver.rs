@@ -160,7 +160,8 @@ fn empty_lists(syncing: &mut Syncing<'_>) -> Result<bool> {
     let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_resilvering) else {
         return Ok(true);
     };
-    if scan.errors == 0 {
+    // What only a checkpoint reaches was not visited.
+    if scan.errors == 0 && !syncing.has_checkpoint() {
         let written: Vec<_> =
             syncing.inner.storage.vdevs().tops().iter().flat_map(|top| top.written()).collect();
         for leaf in written {

@@ -10,8 +10,10 @@
 //! may have to fall back to still find their blocks. The same calls give the same results.
 
 mod free;
+mod kept;
 mod log;
 pub mod metaslab;
+mod obsolete;
 pub mod segments;
 mod vdev_space;
 
@@ -179,6 +181,12 @@ pub struct Allocator {
     longest: u64,
     /// Somebody reads the pool as of this txg: what was freed later is not handed out again yet.
     leased: Option<Txg>,
+    /// What was born in this txg or before stays allocated when it is freed.
+    kept_until: Option<Txg>,
+    /// What was freed, stays allocated, and nobody has taken yet.
+    kept: BTreeMap<VdevId, Segments>,
+    /// What was freed on removed vdevs and nobody has taken yet.
+    obsolete: BTreeMap<VdevId, Segments>,
 }
 
 impl Allocator {
@@ -193,6 +201,9 @@ impl Allocator {
             rotor: 0,
             longest: u64::MAX,
             leased: None,
+            kept_until: None,
+            kept: BTreeMap::new(),
+            obsolete: BTreeMap::new(),
         }
     }
 
@@ -415,7 +426,8 @@ impl Allocator {
     /// No changes of `txg` wait to be taken.
     #[must_use]
     pub fn is_quiet(&self, txg: Txg) -> bool {
-        self.pending.range((txg, 0, 0)..(txg.next(), 0, 0)).next().is_none()
+        let is_noted = self.kept.is_empty() && self.obsolete.is_empty();
+        is_noted && self.pending.range((txg, 0, 0)..(txg.next(), 0, 0)).next().is_none()
     }
 
     /// The oldest synced txg that somebody reads besides the newest ones; `None`: nobody. Space freed after it

@@ -232,7 +232,7 @@ impl VdevSpace {
     }
 
     /// Whether an allocation can be there.
-    const fn is_place(&self, dva: &Dva) -> bool {
+    pub const fn is_place(&self, dva: &Dva) -> bool {
         let size = 1u64 << self.spec.metaslab_shift;
         dva.asize > 0
             && dva.asize <= size

@@ -1,18 +1,7 @@
 //! Subcommands of `zpool` that are not there yet.
 
 use crate::args::{flag, property, value};
-use crate::command::{Command, Run, Targets};
-
-/// `zpool checkpoint`.
-pub static CHECKPOINT: Command = Command {
-    name: "checkpoint",
-    about: "keeps the state of a whole pool",
-    syntax: &["checkpoint [-d [-w]] POOL"],
-    options: &[flag("d|discard", "gives it up"), flag("w|wait", "waits for the end")],
-    targets: Targets::First,
-    run: Run::Missing(Some("a snapshot of each file system, zfs snapshot -r, comes nearest")),
-    ..Command::ZPOOL
-};
+use crate::command::{Command, Run};
 
 /// `zpool split`.
 pub static SPLIT: Command = Command {
