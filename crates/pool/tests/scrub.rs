@@ -334,7 +334,7 @@ fn a_device_whose_end_is_missing_is_only_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     create(&path, "openzfs-2.1-linux").export().unwrap();
-    File::options().write(true).open(&path).unwrap().set_len(248 << 20).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(240 << 20).unwrap();
     let image = std::fs::read(&path).unwrap();
     let pool = open(&path);
     let why = pool.read_only().expect("its last labels would lie in the data");
