@@ -18,6 +18,7 @@ mod features;
 mod history_event;
 mod key_loading;
 mod key_material;
+mod key_words;
 mod mounting;
 mod naming;
 mod no_effect;
@@ -40,6 +41,7 @@ mod view;
 mod volumes;
 mod zfs_allow;
 mod zfs_bookmark;
+mod zfs_change_key;
 mod zfs_clone;
 mod zfs_create;
 mod zfs_destroy;
@@ -155,7 +157,7 @@ static ZFS: &[&Command] = &[
     &zfs_diff::COMMAND,
     &zfs_load_key::COMMAND,
     &zfs_unload_key::COMMAND,
-    &not_yet::zfs::CHANGE_KEY,
+    &zfs_change_key::COMMAND,
     &not_yet::zfs::REDACT,
     &not_yet::zfs::PROGRAM,
     &zfs_rewrite::COMMAND,

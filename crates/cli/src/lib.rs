@@ -15,6 +15,7 @@ pub mod dates;
 pub mod files;
 pub mod forward;
 pub mod json;
+pub mod key_bytes;
 pub mod messages;
 pub mod mount_helper;
 pub mod open;

@@ -35,7 +35,7 @@ use crate::state;
 pub use foreign::{missing, no_such_pool, remark as remark_foreign};
 pub use gone::{figures_of, is_gone};
 pub use lease::is_held;
-use lease::{connected, lease, note_keys};
+use lease::{lease, note_keys};
 use mounted::kernel_mounts;
 pub use mounted::{dataset_of, mounted, mounted_by};
 pub use not_open::NotOpen;
@@ -376,7 +376,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
         options.leased = Some(uberblock);
         return match Pool::import(&found, options) {
             Ok(pool) => {
-                note_keys(&pool, &client);
+                note_keys(&pool, &name, &found);
                 Ok(Session { held: Held::Leased { pool, _server: client }, known, devices: found.devices })
             }
             Err(source) => Err(NotOpen::Failed { name, source }),
@@ -392,11 +392,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
             // being changed, and whoever opens that is told why; it is no reason to refuse the others.
             let _ = zpl::replay_logs(&pool);
             // The server of a pool that is only read leaves its devices to others, too.
-            if pool.has_encrypted()
-                && let Ok(Some(client)) = connected(&name, &found)
-            {
-                note_keys(&pool, &client);
-            }
+            note_keys(&pool, &name, &found);
             Ok(Session { held: Held::Alone(pool), known, devices: found.devices })
         }
         Err(source) => Err(NotOpen::Failed { name, source }),

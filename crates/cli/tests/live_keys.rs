@@ -4,6 +4,7 @@ mod bed;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use bed::Done;
@@ -168,4 +169,115 @@ fn no_core_dump_is_made_of_a_server_that_has_a_key() {
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("listed");
     assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
     live.run(&["zpool", "export", "gcrypt"]).good();
+}
+
+/// Whether `bytes` are anywhere in the memory of a process.
+fn remembers(process: u32, bytes: &[u8]) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).expect("it runs");
+    let memory = fs::File::open(format!("/proc/{process}/mem")).expect("root reads it");
+    maps.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        let (range, mode) = (fields.next().expect("a range"), fields.next().expect("a mode"));
+        let (from, to) = range.split_once('-').expect("from and to");
+        let number = |digits| u64::from_str_radix(digits, 16).expect("hexadecimal");
+        let (from, to) = (number(from), number(to));
+        if !mode.starts_with("rw") || line.ends_with("[vvar]") {
+            return false;
+        }
+        let mut found = false;
+        let (mut piece, mut at) = (vec![0; 1 << 20], from);
+        while at < to && !found {
+            let len = piece.len().min((to - at) as usize);
+            let Ok(len) = memory.read_at(&mut piece[..len], at) else { break };
+            found = len > 0 && piece[..len].windows(bytes.len()).any(|window| window == bytes);
+            // Pieces overlap.
+            at += if len < piece.len() { len.max(1) } else { len - bytes.len() } as u64;
+        }
+        found
+    })
+}
+
+#[test]
+fn a_file_system_is_encrypted_written_and_locked_and_no_key_stays_behind() {
+    let Some(live) = Live::with_tank(256) else { return };
+    let key = b"\x91raw key \xf3of thirty-two bytes\x07 \xe2.";
+    fs::write(live.path("key"), key).expect("written");
+    let location = format!("keylocation=file://{}", live.text("key"));
+    let create =
+        ["zfs", "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", &location, "tank/secret"];
+    live.run(&create).good();
+    live.run(&["zfs", "create", "tank/secret/child"]).good();
+    let typed_key =
+        ["zfs", "create", "-o", "encryption=aes-192-ccm", "-o", "keyformat=passphrase", "tank/secret/own"];
+    typed(&live, &typed_key, "battery staple").good();
+    assert_eq!(live.get("encryptionroot", "tank/secret/child"), "tank/secret");
+    assert_eq!(live.get("encryptionroot", "tank/secret/own"), "tank/secret/own");
+    assert_eq!(live.get("encryption", "tank/secret/own"), "aes-192-ccm");
+    for dataset in ["secret", "secret/child", "secret/own"] {
+        bed::live::write(&live.path("mnt").join(dataset).join("file"), &vec![b'x'; 300_000]);
+    }
+    assert!(remembers(live.server(), key), "the key is used");
+
+    let change =
+        ["zfs", "change-key", "-o", "keyformat=passphrase", "-o", "keylocation=prompt", "tank/secret"];
+    typed(&live, &change, "another pass phrase").good();
+    assert!(!remembers(live.server(), key), "the old key is not used any more");
+    negative(live.run(&["zfs", "change-key", "tank"]), "Key change error: Dataset not encrypted.");
+    let inherits = "Key change error: Key inheritting can only be performed on encryption roots.";
+    negative(live.run(&["zfs", "change-key", "-i", "tank/secret/child"]), inherits);
+    live.run(&["zfs", "change-key", "-i", "tank/secret/own"]).good();
+    assert_eq!(live.get("encryptionroot", "tank/secret/own"), "tank/secret");
+    assert_eq!(live.get("keylocation", "tank/secret/own"), "none");
+    live.run(&["zfs", "rename", "tank/secret/own", "tank/own"])
+        .refused("cannot rename 'tank/secret/own': dataset does not exist");
+
+    live.run(&["zfs", "unmount", "-u", "tank/secret"]).good();
+    assert_eq!(status(&live, "tank/secret/child"), "unavailable");
+    for secret in [&key[..], b"battery staple", b"another pass phrase"] {
+        assert!(!remembers(live.server(), secret), "{}", String::from_utf8_lossy(secret));
+    }
+    let history = live.run(&["zpool", "history", "-il", "tank"]).good();
+    assert!(history.contains("zfs change-key") && !history.contains("pass phrase"), "{history}");
+    live.run(&["zfs", "create", "tank/secret/late"])
+        .refused("cannot create 'tank/secret/late': encryption root's key is not loaded or provided");
+    live.run(&["zfs", "snapshot", "-r", "tank/secret@locked"]).good();
+
+    live.run(&["zpool", "export", "tank"]).good();
+    let image = live.text("tank.img");
+    let mount = live.text("mnt");
+    let import = ["zpool", "import", "-l", "-d", &image, "tank"];
+    typed(&live, &import, "another pass phrase\n").good();
+    for dataset in ["secret", "secret/child", "secret/own"] {
+        let read = fs::read(live.path("mnt").join(dataset).join("file")).expect("mounted");
+        assert!(read == vec![b'x'; 300_000], "{dataset} in {mount}");
+    }
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_pool_whose_root_is_encrypted_is_made_used_and_imported() {
+    let Some(live) = Live::new() else { return };
+    let (image, mount) = (live.text("tank.img"), live.text("mnt"));
+    fs::File::create(live.path("tank.img")).and_then(|file| file.set_len(128 << 20)).expect("made");
+    let hex = "00112233445566778899aabbccddeeff".repeat(2);
+    let mut words = vec!["zpool", "create", "-m", &mount, "-O", "encryption=on", "-O", "keyformat=hex"];
+    words.extend(["tank", &image]);
+    typed(&live, &words, &format!("{}\n", &hex[1..]))
+        .refused("cannot create 'tank': Hex key too short (expected 64).");
+    typed(&live, &words, &format!("{hex}\n")).good();
+    assert_eq!(
+        (status(&live, "tank"), live.get("mounted", "tank")),
+        ("available".to_owned(), "yes".to_owned())
+    );
+    live.run(&["zfs", "create", "tank/child"]).good();
+    bed::live::write(&live.path("mnt/child/file"), b"inherited");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.import().good();
+    assert_eq!(live.get("mounted", "tank"), "no");
+    typed(&live, &["zfs", "load-key", "tank"], &hex).good();
+    live.run(&["zfs", "mount", "-a"]).good();
+    assert_eq!(fs::read(live.path("mnt/child/file")).expect("mounted"), b"inherited");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
 }

@@ -5,25 +5,44 @@
 //! To:     `pool`, which writes and follows chains.
 //! Source: docs/format/08-zil.md §2, §6.
 
+use format::crypt::MAC;
 use format::zil::{self, Chain, TRAILER_AT};
 use format::{ByteOrder, Checksum, ChecksumKind};
 
 use crate::fletcher;
 
 const MAGIC: u64 = 0x0210_da7a_b10c_7a11;
+/// Where an encrypted block has its authentication code: in the last two words of the checksum.
+const MAC_AT: usize = TRAILER_AT + 24;
 /// Where the bytes in use are counted in a slim block.
 const USED_AT: usize = 0x88;
 
-/// Completes the slim block `raw` with magic number and checksum, little-endian; its other bytes are final.
+/// Completes the slim block `raw` with magic number and checksum, little-endian; its other bytes are final. In an encrypted dataset
+/// the authentication code of the block takes the place of half of the checksum.
 ///
 /// # Panics
 /// If the block is no whole number of [`zil::BLOCK_MIN`] bytes.
-pub fn seal(raw: &mut [u8], identity: [u64; 4]) {
+pub fn seal(raw: &mut [u8], identity: [u64; 4], mac: Option<[u8; MAC]>) {
     assert!(!raw.is_empty() && raw.len().is_multiple_of(zil::BLOCK_MIN), "log blocks come in units");
     let order = ByteOrder::Little;
     put_words(raw, TRAILER_AT, [MAGIC, identity[0], identity[1], identity[2], identity[3]], order);
-    let Checksum(sum) = fletcher::fletcher4(raw, order);
+    let sum = fletcher::fletcher4(raw, order);
+    let Checksum(sum) = match &mac {
+        Some(mac) => sum.with_mac(ChecksumKind::Zilog2, mac, order),
+        None => sum,
+    };
     put_words(raw, TRAILER_AT + 8, sum, order);
+}
+
+/// The authentication code that a slim block of an encrypted dataset holds.
+///
+/// # Panics
+/// If the block is shorter than its header.
+#[must_use]
+pub fn mac_of(raw: &[u8]) -> [u8; MAC] {
+    let mut mac = [0; MAC];
+    mac.copy_from_slice(&raw[MAC_AT..MAC_AT + MAC]);
+    mac
 }
 
 /// Whether the block `raw`, read whole, is that of the chain with this identity: the byte order of its writer.
@@ -74,7 +93,7 @@ mod tests {
     fn sealed(used: usize) -> Vec<u8> {
         let mut raw: Vec<u8> = (0..zil::written(used)).map(|i| i as u8).collect();
         Chain { next: BlockPtr::HOLE, used: used as u64 }.encode(&mut raw, ByteOrder::Little);
-        seal(&mut raw, IDENTITY);
+        seal(&mut raw, IDENTITY, None);
         raw
     }
 

@@ -2,7 +2,8 @@
 
 use format::Txg;
 use format::blkptr::{Block, BlockPtr, Dva};
-use storage::{Storage, WriteError, Writer};
+use storage::host::Entropy;
+use storage::{Guard, Recipe, Storage, WriteError, Writer};
 
 use crate::Result;
 use crate::io::BlockIo;
@@ -61,10 +62,17 @@ pub struct SyncCtx<'a, 'w> {
     /// Sync pass of the MOS, from 1; 0 for datasets. Blocks of the MOS are held back until its last pass and
     /// rewritten in place where they fit.
     pub mos_pass: u32,
+    /// Randomness for what blocks are sealed with.
+    pub entropy: &'a dyn Entropy,
 }
 
 impl<'a> SyncCtx<'a, '_> {
     pub(crate) fn storage(&self) -> &'a Storage {
         self.io.storage()
+    }
+
+    /// What protects the next block that is encoded by `recipe`.
+    pub(crate) fn guard(&self, recipe: &Recipe) -> Guard<'a> {
+        self.io.guard(recipe, self.entropy)
     }
 }

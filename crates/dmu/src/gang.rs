@@ -12,9 +12,6 @@ use storage::{Payload, ReadError, WriteError, gang};
 use crate::Result;
 use crate::context::SyncCtx;
 
-/// Most copies of a header.
-const HEADERS_MAX: u8 = 3;
-
 /// Where a block is to lie.
 pub(crate) enum Places {
     /// In one piece, once per copy.
@@ -32,13 +29,14 @@ pub(crate) struct Pieces {
 }
 
 impl SyncCtx<'_, '_> {
-    /// Places for `len` bytes: whole or in pieces, `copies` of them; fewer only if even in pieces there is no room.
+    /// Places for `len` bytes: whole or in pieces, `copies` of them; fewer only if even in pieces there is no room. A header of
+    /// pieces has `headers_max` copies at most.
     ///
     /// # Errors
     /// [`WriteError::NoSpace`], or a space map could not be read.
-    pub(crate) fn find_places(&mut self, len: usize, copies: u8) -> Result<Places> {
+    pub(crate) fn find_places(&mut self, len: usize, copies: u8, headers_max: u8) -> Result<Places> {
         for fewer in (1..=copies).rev() {
-            if let Some(places) = self.places(len, fewer)? {
+            if let Some(places) = self.places(len, fewer, headers_max)? {
                 if fewer < copies {
                     tracing::warn!(wanted = copies, written = fewer, "no space for all copies of a block");
                 }
@@ -48,7 +46,7 @@ impl SyncCtx<'_, '_> {
         Err(WriteError::NoSpace.into())
     }
 
-    fn places(&mut self, len: usize, copies: u8) -> Result<Option<Places>> {
+    fn places(&mut self, len: usize, copies: u8, headers_max: u8) -> Result<Option<Places>> {
         if let Some(dvas) = self.allocate(len, copies)? {
             return Ok(Some(Places::Whole(dvas)));
         }
@@ -60,7 +58,7 @@ impl SyncCtx<'_, '_> {
         }
         let unit = if len > most { most } else { least };
         // Without its header all of a gang is lost: one copy more, if there is room.
-        let header = match self.allocate(gang::HEADER, (copies + 1).min(HEADERS_MAX))? {
+        let header = match self.allocate(gang::HEADER, (copies + 1).min(headers_max))? {
             None => self.allocate(gang::HEADER, copies)?,
             header => header,
         };
@@ -69,7 +67,7 @@ impl SyncCtx<'_, '_> {
         let piece_len = len.div_ceil(gang::MEMBERS_MAX).next_multiple_of(unit);
         for at in (0..len).step_by(piece_len) {
             let piece_len = piece_len.min(len - at);
-            let Some(places) = self.places(piece_len, copies)? else {
+            let Some(places) = self.places(piece_len, copies, headers_max)? else {
                 self.give_back(&Places::Pieces(pieces));
                 return Ok(None);
             };
@@ -169,7 +167,9 @@ impl SyncCtx<'_, '_> {
             object_type: ObjectType::NONE,
             level: 0,
             fill: 0,
+            // Only the whole is sealed.
             encrypted: false,
+            sealing: None,
             dedup: false,
             checksum: self.storage().checksum(leader.checksum_kind, piece),
             ..*leader

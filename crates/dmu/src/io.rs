@@ -4,10 +4,12 @@
 //! To:     reads of its objects, and the sync of its changes. A block pointer of an objset is exchanged for bytes here only,
 //!         so what belongs to a dataset and not to the pool (its keys, how it is written) has one place.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use codec::crypt::DatasetKeys;
-use storage::{Purpose, Reader, Storage, Workers};
+use format::BlockPtr;
+use storage::host::Entropy;
+use storage::{Guard, Purpose, ReadError, Reader, Recipe, Record, Storage, Workers};
 
 use crate::policy::Policy;
 
@@ -25,8 +27,8 @@ pub(crate) enum Reading {
 /// What an objset reads and writes blocks with.
 pub struct BlockIo {
     storage: Arc<Storage>,
-    /// Of an encrypted dataset, where they are loaded.
-    keys: Option<Arc<DatasetKeys>>,
+    /// Of an encrypted dataset, from when they are loaded.
+    keys: OnceLock<Arc<DatasetKeys>>,
     /// `None` as long as nobody said how blocks are written.
     policy: RwLock<Option<Policy>>,
 }
@@ -41,13 +43,27 @@ impl BlockIo {
     /// For a dataset with these keys.
     #[must_use]
     pub fn with_keys(storage: Arc<Storage>, keys: Option<Arc<DatasetKeys>>) -> BlockIo {
+        let keys = keys.map_or_else(OnceLock::new, OnceLock::from);
         BlockIo { storage, keys, policy: RwLock::new(None) }
+    }
+
+    /// The dataset's keys are there from now on, if its root at `ptr` is authentic. Those of a dataset are always the same ones.
+    ///
+    /// # Errors
+    /// The root cannot be read, or another one than the owner of the keys wrote it.
+    pub fn unlock(&self, keys: Arc<DatasetKeys>, ptr: &BlockPtr) -> Result<(), ReadError> {
+        if let BlockPtr::Block(block) = ptr {
+            self.storage.reader().with_keys(Some(&keys)).read_uncached(block)?;
+        }
+        // Whoever was faster has set the same.
+        let _ = self.keys.set(keys);
+        Ok(())
     }
 
     /// The keys of an encrypted dataset, where they are loaded.
     #[must_use]
     pub fn keys(&self) -> Option<&DatasetKeys> {
-        self.keys.as_deref()
+        self.keys.get().map(|keys| &**keys)
     }
 
     /// The pool's devices.
@@ -57,8 +73,9 @@ impl BlockIo {
 
     /// A reader for this kind of reading.
     pub(crate) fn reader(&self, reading: Reading) -> Reader<'_> {
-        let mut reader = self.storage.reader().with_keys(self.keys.as_deref());
-        if self.storage.second().is_used() {
+        let mut reader = self.storage.reader().with_keys(self.keys());
+        // What an encrypted dataset holds is in memory only.
+        if self.storage.second().is_used() && self.keys().is_none() {
             reader = reader.feeding(self.policy().map_or_else(Default::default, |policy| policy.secondary));
         }
         match reading {
@@ -72,6 +89,23 @@ impl BlockIo {
     #[must_use]
     pub fn walker(&self) -> Reader<'_> {
         self.reader(Reading::Kept)
+    }
+
+    /// What protects the next block that is encoded by `recipe`: each call is for one block. The sync calls it in the order of the
+    /// blocks, so the same state gives the same bytes.
+    #[must_use]
+    pub fn guard(&self, recipe: &Recipe, entropy: &dyn Entropy) -> Guard<'_> {
+        let is_sealed = recipe.protection.is_some_and(|protection| protection.is_sealed());
+        let (keys, mut random) = (self.keys(), |bytes: &mut [u8]| entropy.fill(bytes));
+        Guard { keys, sealing: keys.filter(|_| is_sealed).map(|keys| keys.next_sealing(&mut random)) }
+    }
+
+    /// Reads a block for somebody who passes through once.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub fn read_once(&self, ptr: &BlockPtr) -> Result<Record, ReadError> {
+        self.reader(Reading::Once).read(ptr)
     }
 
     /// How blocks are written from now on; `None` where nobody said so yet.

@@ -8,14 +8,14 @@ use format::blkptr::{Block, BlockPtr, Embedded};
 use format::dnode::Dnode;
 use format::objset as phys;
 use format::{ByteOrder, Compression, ObjectType, Txg};
-use storage::write::Encoded;
+use storage::write::{Encoded, Encoding};
 use storage::{Payload, Record};
 
-use crate::Result;
 use crate::context::SyncCtx;
 use crate::dedup::Share;
 use crate::gang::Places;
-use crate::policy::Plan;
+use crate::policy::{Plan, SEALED_COPIES_MAX};
+use crate::{Error, Result};
 
 impl SyncCtx<'_, '_> {
     pub(crate) fn encoding(&self, owner: &Dnode, level: u8) -> Plan {
@@ -34,7 +34,8 @@ impl SyncCtx<'_, '_> {
         old: &BlockPtr,
     ) -> Result<BlockPtr> {
         let salt = self.storage().salt();
-        let encoding = self.storage().encoding(plan.recipe, &salt);
+        let guard = self.guard(&plan.recipe);
+        let encoding = Encoding { guard, ..self.storage().encoding(plan.recipe, &salt) };
         if self.mos_pass > 0
             && born_in(old, self.txg)
             && let Some(block) = old.block()
@@ -74,7 +75,7 @@ impl SyncCtx<'_, '_> {
         record: &Record,
         fill: u64,
     ) -> Result<BlockPtr> {
-        let Encoded::Stored { payload, compression, checksum } = encoded else {
+        let Encoded::Stored { payload, compression, checksum, .. } = encoded else {
             unreachable!("encode_into stores");
         };
         assert_eq!(payload.bytes().len() as u64, block.psize, "a rewrite fills the space it has");
@@ -98,7 +99,7 @@ impl SyncCtx<'_, '_> {
     /// nothing is written and the pointer stays as it is (nopwrite: 02 §4.3). The checksums decide, so they must be strong;
     /// and, as in OpenZFS, only data that is to be compressed is compared.
     pub(crate) fn is_stored_at(&self, old: &BlockPtr, encoded: &Encoded, owner: &Dnode) -> bool {
-        let (BlockPtr::Block(old), Encoded::Stored { payload, compression, checksum }) = (old, encoded)
+        let (BlockPtr::Block(old), Encoded::Stored { payload, compression, checksum, .. }) = (old, encoded)
         else {
             return false;
         };
@@ -106,6 +107,7 @@ impl SyncCtx<'_, '_> {
         let is_compared = dedup.is_none()
             && recipe.checksum.proves_equality()
             && recipe.compression.algorithm != Compression::Off
+            && recipe.protection.is_none()
             && !owner.object_type.is_metadata();
         let new = Block {
             lsize: owner.level_size(0),
@@ -158,7 +160,8 @@ impl SyncCtx<'_, '_> {
                 birth: self.txg,
                 payload,
             }),
-            Encoded::Stored { payload, compression, checksum } => {
+            Encoded::Refused(_) => return Err(Error::Unsupported("sealing such a large record with CCM")),
+            Encoded::Stored { payload, compression, checksum, sealing } => {
                 let psize = payload.bytes().len() as u64;
                 assert!(psize <= lsize, "compression may not grow a block");
                 let block = Block {
@@ -169,6 +172,8 @@ impl SyncCtx<'_, '_> {
                     level,
                     fill,
                     checksum,
+                    encrypted: plan.recipe.protection.is_some(),
+                    sealing,
                     ..Block::plain(owner.object_type, self.txg)
                 };
                 BlockPtr::Block(match self.share(plan, &block, Some(&payload))? {
@@ -188,7 +193,7 @@ impl SyncCtx<'_, '_> {
 
     /// Gives a block, complete but for its place, a place and queues its bytes.
     fn put(&mut self, block: Block, payload: &Payload, copies: u8) -> Result<Block> {
-        let block = match self.find_places(block.psize as usize, copies)? {
+        let block = match self.find_places(block.psize as usize, copies, headers_max(&block))? {
             Places::Whole(dvas) => Block { dvas, ..block },
             Places::Pieces(pieces) => return self.place_in_pieces(block, payload, &pieces),
         };
@@ -253,7 +258,19 @@ pub fn write_objset_root(
     owner.block_size = size as u32;
     let fill = root.meta_dnode.block_ptrs.iter().map(BlockPtr::fill).sum();
     let plan = ctx.encoding(&owner, 0);
-    ctx.write(&Arc::new(root.encode(size)), plan, &owner, 0, fill, old)
+    let mut raw = root.encode(size);
+    // Without keys the codes stay as they are: nothing that they cover has changed.
+    if let Some(keys) = ctx.io.keys() {
+        let macs = keys.objset_macs(&raw, ByteOrder::Little).expect("a root is as large as its version says");
+        let root = phys::Objset { portable_mac: macs.portable, local_mac: macs.local, ..root.clone() };
+        raw = root.encode(size);
+    }
+    ctx.write(&Arc::new(raw), plan, &owner, 0, fill, old)
+}
+
+/// Most copies of the header of a gang that this block becomes.
+fn headers_max(block: &Block) -> u8 {
+    if block.sealing.is_some() { SEALED_COPIES_MAX } else { 3 }
 }
 
 /// The birth that decides whether a block was written in `txg`.

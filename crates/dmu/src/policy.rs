@@ -2,7 +2,7 @@
 
 use format::compression::CompressionSetting;
 use format::{ChecksumKind, Compression, ObjectType};
-use storage::{GzipEngine, Recipe, Secondary};
+use storage::{GzipEngine, Protection, Recipe, Secondary};
 
 /// How blocks of an objset are written.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub struct Policy {
     pub counts_sectors: bool,
     /// Which blocks that were read are put on cache devices.
     pub secondary: Secondary,
+    /// The dataset is encrypted.
+    pub encrypted: bool,
 }
 
 /// How data blocks of the same content are found: the property `dedup`.
@@ -55,6 +57,9 @@ pub enum Redundant {
     None,
 }
 
+/// Most copies of blocks of a type that is encrypted: in the place of the third is what a block was sealed with.
+pub(crate) const SEALED_COPIES_MAX: u8 = 2;
+
 /// Lowest level of indirect blocks of data with one copy more under [`Redundant::Most`].
 const MOST_LEVEL: u8 = 2;
 
@@ -77,7 +82,12 @@ impl Policy {
             Redundant::Some => metadata && !of_one_file.contains(&object_type),
             Redundant::None => false,
         };
-        (self.copies + u8::from(more)).min(if self.single { 1 } else { 3 })
+        let most = match () {
+            () if self.single => 1,
+            () if self.encrypted && object_type.is_encrypted() => SEALED_COPIES_MAX,
+            () => 3,
+        };
+        (self.copies + u8::from(more)).min(most)
     }
 
     /// How a block at `level` of an object is written; `compress` and `checksum` are the object's own, by number.
@@ -91,8 +101,11 @@ impl Policy {
     ) -> Plan {
         let metadata = level > 0 || object_type.is_metadata();
         let own = Compression::from_disk(u64::from(compress & 0x7f)).unwrap_or(Compression::Inherit);
+        let stays_readable = matches!(object_type, ObjectType::DNODE | ObjectType::OBJSET) && level == 0;
         let compression = match own {
             Compression::Off if level == 0 => CompressionSetting::OFF,
+            // Parts of these are read without the keys.
+            _ if self.encrypted && stays_readable => CompressionSetting::plain(Compression::Empty),
             _ if metadata => self.metadata_compression,
             Compression::Inherit | Compression::On | Compression::Empty => self.compression,
             own => CompressionSetting::plain(own),
@@ -102,20 +115,17 @@ impl Policy {
             ChecksumKind::Inherit | ChecksumKind::On => self.checksum,
             own => own,
         };
-        let embed =
-            self.embed && level == 0 && !matches!(object_type, ObjectType::DNODE | ObjectType::OBJSET);
-        let dedup = self.dedup.filter(|_| !metadata);
+        // A block of an encrypted dataset, or one inside its pointer, is nobody else's.
+        let dedup = self.dedup.filter(|_| !metadata && !self.encrypted);
         let checksum = match dedup {
             Some(dedup) => dedup.checksum,
             None if metadata => checksum.for_metadata(),
             None => checksum,
         };
-        // A block inside its pointer is nobody else's.
-        let embed = embed && dedup.is_none();
-        Plan {
-            recipe: Recipe { compression, gzip_engine: self.gzip_engine, checksum, min_alloc, embed },
-            copies: self.copies_of(object_type, level),
-            dedup,
-        }
+        let embed = self.embed && level == 0 && !stays_readable && !self.encrypted && dedup.is_none();
+        let protection = self.encrypted.then(|| Protection::of(object_type, level));
+        let engine = self.gzip_engine;
+        let recipe = Recipe { compression, gzip_engine: engine, checksum, min_alloc, embed, protection };
+        Plan { recipe, copies: self.copies_of(object_type, level), dedup }
     }
 }

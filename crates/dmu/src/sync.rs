@@ -11,8 +11,8 @@ use format::blkptr::{Block, BlockPtr};
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::objset as phys;
 use format::{ObjectId, ObjectType, Txg};
-use storage::write::Encoded;
-use storage::{Draft, Storage};
+use storage::write::{Encoded, Encoding};
+use storage::{Draft, Guard, Storage};
 
 use crate::context::SyncCtx;
 use crate::object::{Closed, Object, Spill};
@@ -58,18 +58,25 @@ struct Leaf {
     plan: Plan,
 }
 
+/// A leaf in its turn, and what protects it.
+struct Guarded<'a> {
+    leaf: Leaf,
+    guard: Guard<'a>,
+}
+
 /// What became of a leaf on the workers.
 enum Ready {
     Encoded(Encoded),
     Written(Block),
 }
 
-impl Leaf {
+impl Guarded<'_> {
     /// Where it was written early, else the record encoded.
     fn encode(&self, storage: &Storage, salt: &Arc<Salt>, txg: Txg) -> Ready {
-        let Plan { recipe, copies, .. } = self.plan;
-        let early = (copies == 1).then(|| storage.take_early(&self.draft, recipe, txg)).flatten();
-        early.map_or_else(|| Ready::Encoded(storage.encode(&self.draft, recipe, salt)), Ready::Written)
+        let Leaf { draft, plan: Plan { recipe, copies, .. }, .. } = &self.leaf;
+        let early = (*copies == 1).then(|| storage.take_early(draft, *recipe, txg)).flatten();
+        let encode = || Ready::Encoded(storage.encode(draft, *recipe, salt, self.guard));
+        early.map_or_else(encode, Ready::Written)
     }
 }
 
@@ -79,7 +86,15 @@ impl Objset {
     ///
     /// # Errors
     /// A block could not be read, placed or written: the txg must be abandoned.
+    ///
+    /// # Panics
+    /// If something changed in an encrypted objset whose keys are not there.
     pub fn sync(&self, ctx: &mut SyncCtx<'_, '_>, frozen: Frozen) -> Result<Synced> {
+        let is_locked = ctx.policy.encrypted && ctx.io.keys().is_none();
+        assert!(
+            !is_locked || frozen.is_empty(),
+            "nothing in an encrypted dataset is changed without its keys"
+        );
         let mut done = sync_objects(ctx, frozen, self.counted())?;
         if self.is_accounted() {
             self.update_accounts(ctx.txg, &done)?;
@@ -141,14 +156,16 @@ impl Objset {
             }
         } else {
             let (salt, storage) = (ctx.storage().salt(), ctx.storage());
+            let (io, entropy) = (ctx.io, ctx.entropy);
             let workers = storage.workers();
             workers.map_ordered(
                 storage::Caller::Waits,
-                leaves,
+                leaves.map(|leaf| Ok((leaf?, io.guard(&plan.recipe, entropy)))),
                 workers.count() * WINDOW_PER_WORKER,
-                |leaf: Result<(u64, Leaf)>| {
-                    let (fill, leaf) = leaf?;
-                    let encoded = storage.encoding(leaf.plan.recipe, &salt).encode(leaf.draft.record());
+                |leaf: Result<((u64, Leaf), Guard<'_>)>| {
+                    let ((fill, leaf), guard) = leaf?;
+                    let encoding = Encoding { guard, ..storage.encoding(leaf.plan.recipe, &salt) };
+                    let encoded = encoding.encode(leaf.draft.record());
                     Ok((leaf.blkid, fill, encoded, leaf.draft.into_record()))
                 },
                 |leaf: Result<_>| {
@@ -273,13 +290,13 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
             current.tree.set_record(ctx, leaf.blkid, leaf.draft.record(), 1)?;
         }
     } else {
-        let storage = ctx.storage();
+        let (storage, io, entropy) = (ctx.storage(), ctx.io, ctx.entropy);
         let (salt, workers, txg) = (storage.salt(), storage.workers(), ctx.txg);
         workers.map_ordered(
             storage::Caller::Waits,
-            leaves,
+            leaves.map(|leaf| Guarded { guard: io.guard(&leaf.plan.recipe, entropy), leaf }),
             workers.count() * WINDOW_PER_WORKER,
-            |leaf| (leaf.owner, leaf.blkid, leaf.encode(storage, &salt, txg)),
+            |guarded| (guarded.leaf.owner, guarded.leaf.blkid, guarded.encode(storage, &salt, txg)),
             |(owner, blkid, ready)| {
                 advance(ctx, owner, &mut current)?;
                 let current = current.as_mut().expect("every leaf has an owner in the queue");

@@ -8,7 +8,7 @@ use format::blkptr::{Block, Dva};
 use format::compression::CompressionSetting;
 use format::objset::{ObjsetType, SIZE_V3};
 use format::{BlockPtr, ChecksumKind, ObjectType, Txg, VdevId};
-use storage::host::{Host, ScriptedDisk};
+use storage::host::{Host, ScriptedDisk, SeededEntropy};
 use storage::{GzipEngine, Leaf, Options, Shape, Storage, TopVdev, Vdevs, WriteError, Writer};
 
 use crate::mos::{DIRECTORY, Mos};
@@ -114,10 +114,19 @@ fn write(storage: &Storage, space: &mut Next, objset: &Objset) -> BlockPtr {
         single: false,
         counts_sectors: false,
         secondary: Default::default(),
+        encrypted: false,
     };
     let mut writer = Writer::new(storage);
     let io = objset.io();
-    let mut ctx = SyncCtx { io, txg: TXG, space, writer: &mut writer, policy, mos_pass: 0 };
+    let mut ctx = SyncCtx {
+        io,
+        txg: TXG,
+        space,
+        writer: &mut writer,
+        policy,
+        mos_pass: 0,
+        entropy: &SeededEntropy::new(1),
+    };
     let synced = objset.sync(&mut ctx, objset.freeze()).expect("written");
     writer.finish().expect("written");
     synced.ptr

@@ -10,6 +10,7 @@ use format::zap::Value;
 use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg};
 
 use crate::change::{Change, Effect};
+use crate::encrypt::Judged;
 use crate::mos::{FOLD_CASE, Mos};
 use crate::new_head::{Initialise, NewFilesystem, NewHead};
 use crate::{Error, Result, available, bpobj, deadlist, props, tree, version};
@@ -151,7 +152,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// Objects of the MOS cannot be read.
-    pub fn create_head(&mut self, new: NewHead, first_txg: bool) -> Result<ObjectId> {
+    pub(crate) fn create_head(&mut self, new: NewHead, first_txg: bool) -> Result<ObjectId> {
         let dir_id = new.dir;
         let mos = self.mos();
         let origin_id = self.origin_of_all()?;
@@ -174,6 +175,32 @@ impl Change<'_> {
         self.branch_off(origin_id, dir_id, id)?;
         self.effects.push(Effect::NewHead { id, new });
         Ok(id)
+    }
+
+    /// As [`Change::create_head`], encrypted as was judged.
+    pub(crate) fn create_guarded_head(
+        &mut self,
+        new: NewHead,
+        encryption: Option<Judged>,
+        first_txg: bool,
+    ) -> Result<ObjectId> {
+        if let Some(judged) = &encryption {
+            self.encrypt(new.dir, judged)?;
+        }
+        let id = self.create_head(new, first_txg)?;
+        if encryption.is_some() {
+            self.mark_encrypted(id)?;
+        }
+        Ok(id)
+    }
+
+    /// Gives the root directory of a new pool its head.
+    ///
+    /// # Errors
+    /// [`crate::KeyError`], or objects of the MOS cannot be read.
+    pub fn create_root_head(&mut self, new: NewHead) -> Result<ObjectId> {
+        let encryption = self.judge_encryption(None, &new.filesystem.encryption)?;
+        self.create_guarded_head(new, encryption, true)
     }
 
     /// The snapshot that all datasets begin with; 0 in pools that have none.
@@ -256,6 +283,7 @@ impl Change<'_> {
             return Err(Error::Exists(name.to_owned()));
         }
         available::check_room(&self.view, NEW_OBJECTS)?;
+        let encryption = self.judge_encryption(Some(parent), &new.encryption)?;
         let dir = self.create_dir(parent, leaf)?;
         for (name, value) in local {
             self.set_property(dir, name, Some(value))?;
@@ -267,7 +295,7 @@ impl Change<'_> {
             filesystem: new.clone(),
             initialise: init.clone(),
         };
-        self.create_head(new, false)?;
+        self.create_guarded_head(new, encryption, false)?;
         self.count_new_dir(dir, parent)
     }
 }

@@ -82,6 +82,7 @@ const WRITABLE: &[&str] = &[
     "skein",
     "edonr",
     "userobj_accounting",
+    "encryption",
     "project_quota",
     "device_removal",
     "obsolete_counts",

@@ -20,9 +20,8 @@ pub struct Keyring {
 
 #[derive(Default)]
 struct Table {
-    /// Users' keys by the directories of their encryption roots. In boxes: a key that is moved out of the table, or with it when
-    /// it grows, would leave its bytes behind, and only zero the copy.
-    of_users: HashMap<ObjectId, Box<WrappingKey>>,
+    /// Users' keys by the directories of their encryption roots.
+    of_users: HashMap<ObjectId, WrappingKey>,
     /// Encryption roots whose keys another process has, which holds the pool.
     elsewhere: HashSet<ObjectId>,
     /// Keys of open datasets by their key objects: clones share those of their origin.
@@ -38,6 +37,16 @@ impl Keyring {
     pub fn has(&self, root: ObjectId) -> bool {
         let table = self.table();
         table.of_users.contains_key(&root) || table.elsewhere.contains(&root)
+    }
+
+    /// Whether the key of this encryption root is loaded here.
+    pub fn is_here(&self, root: ObjectId) -> bool {
+        self.table().of_users.contains_key(&root)
+    }
+
+    /// What `f` makes of the key of this encryption root; `None` if it is not here.
+    pub(crate) fn with_key<T>(&self, root: ObjectId, f: impl FnOnce(&WrappingKey) -> T) -> Option<T> {
+        self.table().of_users.get(&root).map(f)
     }
 
     /// The encryption roots whose keys are here.
@@ -72,7 +81,15 @@ impl Keyring {
 
     /// Keeps the key of an encryption root.
     pub fn load(&self, root: ObjectId, key: WrappingKey) {
-        self.table().of_users.insert(root, Box::new(key));
+        self.table().of_users.insert(root, key);
+    }
+
+    /// The encryption root `from` is `to` now, with the same key.
+    pub(crate) fn move_key(&self, from: ObjectId, to: ObjectId) {
+        let mut table = self.table();
+        if let Some(key) = table.of_users.remove(&from) {
+            table.of_users.insert(to, key);
+        }
     }
 
     /// Forgets the key of an encryption root that is no more.

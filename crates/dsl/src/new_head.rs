@@ -8,6 +8,8 @@ use format::objset::ObjsetType;
 use format::znode::master::ZPL_VERSION;
 use storage::host::Host;
 
+use crate::new_encryption::NewEncryption;
+
 /// Fills a new file system's objset with its first objects; what these mean is `zpl`'s.
 pub type Initialise = Arc<dyn Fn(&Objset, &dmu::Tx, &NewFilesystem) -> dmu::Result<()> + Send + Sync>;
 
@@ -26,6 +28,8 @@ pub struct NewFilesystem {
     pub project_quota: bool,
     /// Version of its format, 1 to 5; a pool of a legacy version may lower it.
     pub version: u64,
+    /// How it is encrypted.
+    pub encryption: NewEncryption,
 }
 
 impl NewFilesystem {
@@ -39,6 +43,7 @@ impl NewFilesystem {
             casesensitivity: 0,
             project_quota: true,
             version: ZPL_VERSION,
+            encryption: NewEncryption::default(),
         }
     }
 }

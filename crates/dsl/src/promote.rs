@@ -37,6 +37,7 @@ impl Change<'_> {
     pub fn promote(&mut self, name: &str) -> Result<()> {
         let lines = self.lines_of(name)?;
         self.check_promote(name, &lines)?;
+        self.promote_keys(lines.clone.0, lines.parent.0)?;
         self.move_charges(&lines)?;
         let follower = self.swap_branches(&lines)?;
         self.move_snapshots(&lines, follower)?;
@@ -110,6 +111,7 @@ impl Change<'_> {
             }
         }
         self.check_bookmarks_move(lines.parent.1, lines.clone.1, lines.origin)?;
+        self.check_key_promotes(lines.clone.0, lines.parent.0)?;
         available::check_reserve(&self.view, OBJECTS + lines.moving.len() as u64, Reserve::Half)?;
         let used = self.shared_by(lines)?.used.max(0) as u64;
         self.check_move(lines.parent.0, lines.clone.0, used)

@@ -13,12 +13,17 @@ use format::{ObjectId, ObjectType, Txg, features};
 
 use crate::change::{self, Change, Effect};
 use crate::create::NEW_OBJECTS;
+use crate::encrypt::Judged;
+use crate::new_encryption::NewEncryption;
 use crate::new_head::{Initialise, NewFilesystem, NewHead};
 use crate::partial::{WORKING, partial, resume};
 use crate::received::{PropertyRefusal, ReceiveOptions, waits};
 use crate::sizes::Sizes;
 use crate::space::{Category, add_space, move_space};
-use crate::{Error, ReceiveError, Result, available, bookmark, deadlist, info, promises, snapshot, tree};
+use crate::{
+    Error, KeyError, ReceiveError, Result, available, bookmark, deadlist, info, keys, promises, snapshot,
+    tree,
+};
 
 /// Where a stream goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +92,14 @@ impl Change<'_> {
         if let Place::Clone(origin) | Place::Onto(origin) = place {
             info::info(&self.view, origin)?;
         }
+        if *place == Place::Replace && keys::object_of(mos, parent)?.is_some() {
+            // The keys stay with the directory, and what it has received would be sealed with others.
+            return Err(KeyError::ReceivedOver.into());
+        }
+        let encryption = match place {
+            Place::New | Place::Replace => self.judge_encryption(Some(parent), &NewEncryption::default())?,
+            Place::Clone(_) | Place::Onto(_) => None,
+        };
         if let Some(left) = tree::child(mos, parent, leaf)? {
             if leaf != WORKING {
                 return Err(Error::Exists(name));
@@ -99,7 +112,7 @@ impl Change<'_> {
         }
         match place {
             Place::Clone(origin) | Place::Onto(origin) => self.clone_snapshot(origin, &name, &[]),
-            Place::New | Place::Replace => self.create_received(parent, leaf, &name, begin),
+            Place::New | Place::Replace => self.create_received(parent, leaf, &name, begin, encryption),
         }
     }
 
@@ -197,15 +210,16 @@ impl Change<'_> {
         leaf: &str,
         name: &str,
         begin: &Begin,
+        encryption: Option<Judged>,
     ) -> Result<(ObjectId, ObjectId)> {
-        let dir_id = self.create_dir(parent, leaf)?;
         let mut filesystem = NewFilesystem::plain(&self.mos().host);
+        let dir_id = self.create_dir(parent, leaf)?;
         filesystem.casesensitivity = u64::from(begin.flags & flag::CASE_INSENSITIVE != 0);
         let os_type = if begin.objset_type == 3 { ObjsetType::Zvol } else { ObjsetType::Zfs };
         // The stream brings all objects.
         let initialise: Initialise = Arc::new(|_, _, _| Ok(()));
         let new = NewHead { dir: dir_id, name: name.to_owned(), os_type, filesystem, initialise };
-        let id = self.create_head(new, false)?;
+        let id = self.create_guarded_head(new, encryption, false)?;
         self.count_new_dir(dir_id, parent)?;
         Ok((dir_id, id))
     }

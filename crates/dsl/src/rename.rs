@@ -28,6 +28,7 @@ impl Change<'_> {
             if tree::chain(mos, new_parent)?.contains(&dir_id) {
                 return Err(Error::Unsupported("moving a dataset below itself".into()));
             }
+            self.check_key_moves(dir_id, new_parent)?;
             self.check_move(old_parent, new_parent, dir.used_bytes.max(dir.reserved))?;
             let counted = self.counts_to_move(dir_id, new_parent)?;
             self.adjust_counts(old_parent, counted.map(|count| -count))?;

@@ -173,6 +173,7 @@ fn policy(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Result<
         single: view.mos.version() < version::COPIES,
         counts_sectors: view.mos.version() < version::DEFLATED,
         secondary: secondary(number(view, info, "primarycache")?, number(view, info, "secondarycache")?),
+        encrypted: keys::object_of(view.mos, info.dir_id)?.is_some(),
     })
 }
 

@@ -2,11 +2,25 @@
 //!
 //! Source: docs/format/02-blocks-checksums-compression.md §3. Computing them is `codec`'s work.
 
-use crate::Corrupt;
+use crate::crypt::MAC;
+use crate::{ByteOrder, Corrupt};
 
 /// The four checksum words of a block pointer, as numbers (the holder's byte order is already undone).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Checksum(pub [u64; 4]);
+
+impl Checksum {
+    /// What stands in its place in an encrypted dataset: half of it, and the authentication code `mac` of the block in the other
+    /// half, as words of this byte order. All of a checksum of a kind that proves no equality enters the half that stays.
+    #[must_use]
+    pub fn with_mac(self, kind: ChecksumKind, mac: &[u8; MAC], order: ByteOrder) -> Checksum {
+        let Checksum([a, b, c, d]) = self;
+        // OpenZFS does not count edonr among the strong ones here.
+        let is_cut = kind.proves_equality() && kind != ChecksumKind::Edonr;
+        let (a, b) = if is_cut { (a, b) } else { (a ^ c, b ^ d) };
+        Checksum([a, b, order.u64(mac, 0), order.u64(mac, 8)])
+    }
+}
 
 /// A checksum algorithm by its on-disk number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

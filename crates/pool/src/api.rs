@@ -241,7 +241,7 @@ impl Pool {
     /// As [`Pool::open`].
     pub fn open_to_send(&self, name: &str) -> Result<Arc<Dataset>> {
         let _shared = self.shared();
-        self.inner.open_to_send(&info::info(&self.inner.view(), name)?)
+        self.inner.open_sealed(&info::info(&self.inner.view(), name)?)
     }
 
     /// As [`Pool::open`], of a dataset that may have no public name.

@@ -339,7 +339,7 @@ impl Syncing<'_> {
             filesystem: spec.filesystem.clone(),
             initialise: spec.initialise.clone(),
         };
-        self.change(|dsl| dsl.create_head(head, true))?;
+        self.change(|dsl| dsl.create_root_head(head))?;
         // What it may use is judged by what it uses, so it has to be there first.
         for (name, value) in limits {
             let bytes = if let props::Value::Number(bytes) = value { *bytes } else { 0 };

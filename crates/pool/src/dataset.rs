@@ -14,7 +14,7 @@ use format::features::Feature;
 use storage::host::Host;
 
 use crate::tx::{Begun, Hold, Patience, Tx, Wait};
-use crate::{Error, Result};
+use crate::{Error, KeyError, Result};
 
 pub use crate::state::Dataset;
 
@@ -62,6 +62,11 @@ impl Dataset {
         &self.objset
     }
 
+    /// Whether it is encrypted and was opened without its keys.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.policy().encrypted && self.objset.io().keys().is_none()
+    }
+
     /// Whether it is a snapshot: nothing in it ever changes.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
@@ -99,6 +104,15 @@ impl Dataset {
         }
         if self.is_snapshot {
             return refuse(format!("'{}' is a snapshot", self.name()));
+        }
+        if self.policy().encrypted {
+            match self.objset.io().keys() {
+                None => return Err(KeyError::NotLoaded(self.name()).into()),
+                Some(keys) if keys.version() == 0 => {
+                    return refuse(format!("'{}' is encrypted in a format of before ZFS 0.8", self.name()));
+                }
+                Some(_) => {}
+            }
         }
         if self.log.is_replaying() {
             return Ok(());

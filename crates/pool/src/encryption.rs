@@ -1,14 +1,20 @@
 //! Encrypted datasets as users see them: which key they need, and whether it is loaded.
 
 use codec::crypt::WrappingKey;
+use dsl::change_key::KeyChange;
 use dsl::info::DatasetInfo;
+use dsl::room::Reserve;
 use dsl::tree;
 use format::ObjectId;
 
 use crate::features::FeatureState;
 use crate::keys::{self, KeyObject};
 use crate::pool::{Inner, Pool};
+use crate::props::Value;
 use crate::{Error, KeyError, Result};
+
+/// Syncs in which a dataset is let go that only the pool itself has open, at most.
+const UNLOAD_SYNCS: u32 = 4;
 
 /// What is known of the encryption of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,11 +68,13 @@ impl Pool {
     pub fn load_key(&self, info: &DatasetInfo, key: WrappingKey, dry_run: bool) -> Result<()> {
         let _shared = self.shared();
         let encryption = self.inner.encryption_of_root(info)?;
-        if encryption.is_loaded && !dry_run {
+        if self.inner.keyring.is_here(encryption.object.root) && !dry_run {
             return Err(KeyError::AlreadyLoaded(info.name.clone()).into());
         }
         key.unwrap(&encryption.object.wrapped).map_err(|_| KeyError::Wrong(info.name.clone()))?;
         if !dry_run {
+            // What was read without the key was not compared with authentication codes.
+            self.inner.storage.cache().clear();
             self.inner.keyring.load(encryption.object.root, key);
         }
         Ok(())
@@ -78,16 +86,47 @@ impl Pool {
     /// [`KeyError`]: it is not loaded, or `info` is no encryption root; [`Error::DatasetBusy`] while a dataset that needs it is
     /// open.
     pub fn unload_key(&self, info: &DatasetInfo) -> Result<()> {
+        for _ in 0..UNLOAD_SYNCS {
+            if self.try_unload(info)? {
+                self.inner.storage.cache().clear();
+                return Ok(());
+            }
+            // Intent logs and changes that are not synced yet keep datasets that nobody uses any more.
+            let logged: Vec<_> = self.inner.logged().keys().copied().collect();
+            for id in logged.into_iter().filter(|id| !self.inner.is_used(*id)) {
+                if let Some(dataset) = self.inner.logged().get(&id) {
+                    dataset.log.close();
+                }
+            }
+            self.sync()?;
+        }
+        Err(Error::DatasetBusy(info.name.clone()))
+    }
+
+    fn try_unload(&self, info: &DatasetInfo) -> Result<bool> {
         let _shared = self.shared();
         let encryption = self.inner.encryption_of_root(info)?;
         if !encryption.is_loaded {
             return Err(KeyError::NotLoaded(info.name.clone()).into());
         }
-        if !self.inner.keyring.unload(&self.inner.mos, encryption.object.root)? {
-            return Err(Error::DatasetBusy(info.name.clone()));
-        }
-        self.inner.storage.cache().clear();
-        Ok(())
+        self.inner.keyring.unload(&self.inner.mos, encryption.object.root)
+    }
+}
+
+impl Pool {
+    /// Gives a file system or volume another user's key, and with it all that took theirs from it.
+    ///
+    /// # Errors
+    /// [`KeyError`], [`Error::NoDataset`]; nothing has changed then.
+    pub fn change_key(&self, name: &str, change: KeyChange, own: Vec<(String, Value)>) -> Result<()> {
+        let name = name.to_owned();
+        self.run_beside(Reserve::Half, 1, move |syncing| {
+            syncing.change(|dsl| {
+                dsl.change_key(&name, &change)?;
+                let dir = tree::dir_of(dsl.mos(), &dsl.view.pool, &name)?;
+                own.iter().try_for_each(|(name, value)| dsl.set_property(dir, name, Some(value)))
+            })
+        })
     }
 }
 

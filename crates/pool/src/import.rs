@@ -30,6 +30,7 @@ use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::state::{Parts, SyncState};
 use crate::zil::recover;
 use crate::{Error, Result, bpobj, bptree, history};
+use dsl::info;
 
 /// What the devices and the MOS tell of a pool that is being imported.
 struct Read {
@@ -338,7 +339,9 @@ impl Pool {
             return Ok(());
         }
         for log in left {
-            let dataset = self.open(&log.name)?;
+            let shared = self.shared();
+            let dataset = self.inner.open_sealed(&info::info(&self.inner.view(), &log.name)?)?;
+            drop(shared);
             log.hand_over(&dataset);
         }
         self.sync()

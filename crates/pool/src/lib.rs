@@ -75,7 +75,9 @@ pub mod zil;
 
 pub use codec::crypt::{CryptError, WrappingKey};
 pub use dsl::KeyError;
+pub use dsl::change_key::KeyChange;
 pub use dsl::keys::{KeyObject, UserKey};
+pub use dsl::new_encryption::{NewEncryption, OwnKey, Wanted};
 pub use dsl::{
     Error, FeatureState, ReceiveError, Result, ResumeToken, SendFlags, TokenError, props, version,
 };

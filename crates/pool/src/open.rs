@@ -23,18 +23,20 @@ impl Inner {
         let Some(open) = self.datasets().get(&info.id).and_then(Weak::upgrade) else {
             return self.open_with(info, keys()?);
         };
-        if open.objset().io().keys().is_none() && keys()?.is_some() {
-            // It is being sent, and was opened before its key was loaded.
-            return Err(Error::DatasetBusy(info.name.clone()));
+        if open.is_locked()
+            && let Some(keys) = keys()?
+        {
+            let (_, root) = open.objset().synced_root();
+            open.objset().io().unlock(keys, &root)?;
         }
         Ok(open)
     }
 
-    /// As [`Inner::open`], for who moves blocks as they lie on disk: an encrypted dataset may lack its key.
+    /// As [`Inner::open`], for who moves blocks as they lie on disk, or looks after an intent log: an encrypted dataset may lack its key.
     ///
     /// # Errors
     /// As [`Inner::open`].
-    pub(crate) fn open_to_send(self: &Arc<Self>, info: &DatasetInfo) -> Result<Arc<Dataset>> {
+    pub(crate) fn open_sealed(self: &Arc<Self>, info: &DatasetInfo) -> Result<Arc<Dataset>> {
         if let Some(open) = self.datasets().get(&info.id).and_then(Weak::upgrade) {
             return Ok(open);
         }

@@ -98,7 +98,10 @@ impl Pool {
             }
             let objset = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp)?;
             if objset.zil_header().log.block().is_some() {
-                self.open(&info.name)?.discard_leftover()?;
+                let shared = self.shared();
+                let dataset = inner.open_sealed(&info)?;
+                drop(shared);
+                dataset.discard_leftover()?;
             }
         }
         Ok(())

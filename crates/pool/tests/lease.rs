@@ -24,6 +24,7 @@ fn create(path: &Path) -> Pool {
         casesensitivity: 0,
         project_quota: true,
         version: 5,
+        encryption: Default::default(),
     };
     let spec = CreateSpec::new(
         "tank",

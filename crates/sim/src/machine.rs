@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use format::crypt::{KeyFormat, Suite};
 use pool::props::Value;
-use pool::{CreateSpec, Layout, NewFilesystem, NewTop, Options, Pool};
+use pool::{
+    CreateSpec, Layout, NewEncryption, NewFilesystem, NewTop, Options, OwnKey, Pool, UserKey, Wanted,
+    WrappingKey,
+};
 use storage::host::{Disk, Host, Script, ScriptedDisk};
 use zpl::Filesystem;
 
@@ -12,6 +16,13 @@ pub(crate) const POOL: &str = "tank";
 pub(crate) const DATASET: &str = "tank/fs";
 /// When stories begin: a Tuesday in November 2023.
 const START_SECS: u64 = 1_700_000_000;
+
+/// What the user of an encrypted file system gives: 32 bytes.
+const USER_KEY: UserKey = UserKey { format: KeyFormat::Raw, salt: 0, iterations: 0 };
+
+fn user_key() -> WrappingKey {
+    USER_KEY.wrapping(&[7; 32]).expect("a key of 32 bytes")
+}
 
 /// Disks and limits of a simulated machine.
 #[derive(Clone, Debug)]
@@ -38,6 +49,8 @@ pub struct Machine {
     pub async_blocks: u64,
     /// Local properties of the file system, by name, as stored.
     pub properties: Vec<(&'static str, u64)>,
+    /// What the file system is encrypted with.
+    pub suite: Option<Suite>,
 }
 
 impl Default for Machine {
@@ -55,6 +68,7 @@ impl Default for Machine {
             force_ganging: u64::MAX,
             async_blocks: 100_000,
             properties: vec![("recordsize", 16 << 10)],
+            suite: None,
         }
     }
 }
@@ -76,6 +90,18 @@ impl Machine {
     #[must_use]
     pub fn raidz(parity: u8, width: usize) -> Machine {
         Machine { disks: width, width, layout: Layout::Raidz(parity), ..Machine::default() }
+    }
+
+    /// The default machine with an encrypted file system.
+    #[must_use]
+    pub fn encrypted(suite: Suite) -> Machine {
+        Machine { suite: Some(suite), ..Machine::default() }
+    }
+
+    fn encryption(&self) -> NewEncryption {
+        let Some(suite) = self.suite else { return NewEncryption::default() };
+        let key = OwnKey { user_key: USER_KEY, key: user_key() };
+        NewEncryption { wanted: Wanted::On(suite), own: Some(Arc::new(key)) }
     }
 
     pub(crate) fn options(&self, seed: u64) -> Options {
@@ -115,6 +141,7 @@ impl Machine {
         };
         let pool = Pool::create(spec, options)?;
         let local = self.properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value)));
+        let filesystem = NewFilesystem { encryption: self.encryption(), ..filesystem };
         pool.create_filesystem(DATASET, local.collect(), filesystem, zpl::initialiser())?;
         Ok((script, pool))
     }
@@ -140,6 +167,10 @@ impl Machine {
     pub fn open(&self, disks: Vec<ScriptedDisk>, seed: u64) -> Result<(Pool, Filesystem), String> {
         let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
         let pool = Pool::import_disks(disks, self.options(seed)).map_err(|e| format!("import: {e}"))?;
+        if self.suite.is_some() {
+            let info = pool.dataset(DATASET).map_err(|e| format!("dataset: {e}"))?;
+            pool.load_key(&info, user_key(), false).map_err(|e| format!("key: {e}"))?;
+        }
         let dataset = pool.open(DATASET).map_err(|e| format!("dataset: {e}"))?;
         let fs = Filesystem::open(dataset).map_err(|e| format!("file system: {e}"))?;
         Ok((pool, fs))

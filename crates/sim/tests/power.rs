@@ -2,6 +2,7 @@
 
 mod zdb;
 
+use format::crypt::Suite;
 use sim::{Cuts, Machine, Story, seeds};
 use storage::host::scripted::Op;
 use storage::host::{CrashPolicy, Entropy, SeededEntropy};
@@ -109,6 +110,25 @@ fn power_cut_while_a_checkpoint_is_made_and_discarded_leaves_a_synced_state() {
         story.expect_model();
         let name = "power_cut_while_a_checkpoint_is_made_and_discarded_leaves_a_synced_state";
         println!("{} cuts", Cuts::of(&story, "power", name).every(3).run());
+        zdb::expect_pleased(&mut story);
+    }
+}
+
+#[test]
+fn power_cut_in_an_encrypted_file_system_leaves_what_was_synced_or_logged() {
+    for seed in seeds(2) {
+        let suite = if seed % 2 == 0 { Suite::Aes128Ccm } else { Suite::Aes256Gcm };
+        let mut story = Story::on(Machine::encrypted(suite), seed);
+        story.write("/log", "begins").commit().sync();
+        story.forget();
+        story.write("/small", "in a record").commit();
+        story.write("/large", vec![8; 90_000]).commit();
+        story.mkdir("/d").write("/d/a", vec![7; 50_000]).sync();
+        story.write_at("/d/a", 20_000, vec![9; 10_000]).set_xattr("/small", "user.k", b"value").commit();
+        story.rename("/d/a", "/b").unlink("/large").commit().sync();
+        story.expect_model();
+        let name = "power_cut_in_an_encrypted_file_system_leaves_what_was_synced_or_logged";
+        println!("{} cuts", Cuts::of(&story, "power", name).every(2).run());
         zdb::expect_pleased(&mut story);
     }
 }

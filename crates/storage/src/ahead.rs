@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use codec::Salt;
 
-use crate::draft::{Draft, Prepared, Progress};
+use crate::draft::{Draft, Made, Prepared, Progress};
 use crate::write::{Encoded, Encoding, Recipe};
-use crate::{Deflate, Storage};
+use crate::{Deflate, Guard, Storage};
 
 /// Encodes the record that waits in `prepared`, unless the sync was faster or the record was changed.
 fn encode_waiting(prepared: &Prepared, deflate: &Deflate, salt: Arc<Salt>) {
@@ -24,12 +24,18 @@ fn encode_waiting(prepared: &Prepared, deflate: &Deflate, salt: Arc<Salt>) {
         };
         (record, recipe)
     };
-    let encoded = Encoding { recipe, deflate, salt: &salt }.encode(&record);
+    let encoding = Encoding { recipe, deflate, salt: &salt, guard: Guard::default() };
+    let packed = encoding.pack(&record);
+    let made = match recipe.protection {
+        None => Made::Encoded(encoding.complete(packed, &record)),
+        // What a block is sealed with follows from its turn.
+        Some(_) => Made::Packed(packed),
+    };
     // The sync that takes what was made has the record to itself.
     drop(record);
     let mut progress = prepared.progress();
     if matches!(*progress, Progress::Begun) {
-        *progress = Progress::Done(recipe, salt, encoded);
+        *progress = Progress::Done(recipe, salt, made);
     }
 }
 
@@ -54,20 +60,24 @@ impl Storage {
     /// `recipe` with what it needs of this pool.
     #[must_use]
     pub fn encoding<'a>(&'a self, recipe: Recipe, salt: &'a Salt) -> Encoding<'a> {
-        Encoding { recipe, deflate: &self.deflate, salt }
+        Encoding { recipe, deflate: &self.deflate, salt, guard: Guard::default() }
     }
 
     /// What `recipe` makes of the record of `draft`: made ahead, or now.
     #[must_use]
-    pub fn encode(&self, draft: &Draft, recipe: Recipe, salt: &Arc<Salt>) -> Encoded {
+    pub fn encode(&self, draft: &Draft, recipe: Recipe, salt: &Arc<Salt>, guard: Guard<'_>) -> Encoded {
+        let encoding = Encoding { guard, ..self.encoding(recipe, salt) };
         let progress = draft.prepared().map(|prepared| std::mem::take(&mut *prepared.progress()));
         match progress {
-            Some(Progress::Done(known, made_with, encoded))
+            Some(Progress::Done(known, made_with, made))
                 if known == recipe && Arc::ptr_eq(&made_with, salt) =>
             {
-                encoded
+                match made {
+                    Made::Encoded(encoded) => encoded,
+                    Made::Packed(packed) => encoding.complete(packed, draft.record()),
+                }
             }
-            _ => self.encoding(recipe, salt).encode(draft.record()),
+            _ => encoding.encode(draft.record()),
         }
     }
 }
@@ -99,6 +109,7 @@ mod tests {
             checksum: ChecksumKind::Fletcher4,
             min_alloc: 4096,
             embed: false,
+            protection: None,
         }
     }
 
@@ -132,9 +143,9 @@ mod tests {
         storage.encode_ahead(drafts.iter().map(|draft| (draft.share(), recipe())));
         for draft in &drafts {
             finish(draft);
-            let made = storage.encode(draft, recipe(), &salt);
+            let made = storage.encode(draft, recipe(), &salt, Guard::default());
             assert!(!is_done(draft), "it was taken");
-            let now = storage.encode(draft, recipe(), &salt);
+            let now = storage.encode(draft, recipe(), &salt, Guard::default());
             assert_eq!(bytes(&made), bytes(&now));
             assert_eq!(Arc::strong_count(draft.record()), 1, "nothing holds a record that was taken");
         }
@@ -148,7 +159,7 @@ mod tests {
         let other = Recipe { compression: CompressionSetting::OFF, ..recipe() };
         storage.encode_ahead([(changed.share(), recipe())]);
         finish(&changed);
-        assert_eq!(bytes(&storage.encode(&changed, other, &salt)), &changed.record()[..]);
+        assert_eq!(bytes(&storage.encode(&changed, other, &salt, Guard::default())), &changed.record()[..]);
         let salted =
             Recipe { compression: CompressionSetting::OFF, checksum: ChecksumKind::Skein, ..recipe() };
         let sum = |encoded: Encoded| match encoded {
@@ -159,12 +170,15 @@ mod tests {
         finish(&changed);
         storage.set_salt([9; 32]);
         let wanted = sum(storage.encoding(salted, &storage.salt()).encode(changed.record()));
-        assert_eq!(sum(storage.encode(&changed, salted, &storage.salt())), wanted);
+        assert_eq!(sum(storage.encode(&changed, salted, &storage.salt(), Guard::default())), wanted);
         storage.encode_ahead([(changed.share(), other)]);
         let _unchanged = changed.record().clone();
         changed.edit()[5] ^= 1;
         assert!(!is_done(&changed));
-        assert_eq!(bytes(&storage.encode(&changed, other, &storage.salt())), &changed.record()[..]);
+        assert_eq!(
+            bytes(&storage.encode(&changed, other, &storage.salt(), Guard::default())),
+            &changed.record()[..]
+        );
     }
 
     #[test]

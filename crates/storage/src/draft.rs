@@ -12,7 +12,16 @@ use codec::Salt;
 use format::blkptr::Block;
 
 use crate::Record;
-use crate::write::{Encoded, Recipe};
+use crate::write::{Encoded, Packed, Recipe};
+
+/// What was made of a record ahead.
+#[derive(Debug)]
+pub(crate) enum Made {
+    /// All that is to be done.
+    Encoded(Encoded),
+    /// It is compressed; it is sealed when its turn comes.
+    Packed(Packed),
+}
 
 /// How far a worker is with encoding a record.
 #[derive(Debug, Default)]
@@ -25,7 +34,7 @@ pub(crate) enum Progress {
     /// A worker is at it.
     Begun,
     /// This recipe with this salt gave this.
-    Done(Recipe, Arc<Salt>, Encoded),
+    Done(Recipe, Arc<Salt>, Made),
 }
 
 /// What was done for a draft. All clones of the draft share it.

@@ -31,6 +31,15 @@ impl Payload {
         &self.buffer[self.range.clone()]
     }
 
+    /// The bytes, for a change of them: without a copy where nobody else holds them.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        match Arc::try_unwrap(self.buffer) {
+            Ok(bytes) if self.range == (0..bytes.len()) => bytes,
+            Ok(bytes) => bytes[self.range].to_vec(),
+            Err(shared) => shared[self.range].to_vec(),
+        }
+    }
+
     /// The bytes of `range`, which may end behind the last one: zeros follow there.
     pub(crate) fn part(&self, range: Range<usize>) -> Payload {
         if range.end > self.range.len() {

@@ -79,22 +79,12 @@ impl Storage {
         if block.checksum_kind == format::ChecksumKind::Off {
             return true;
         }
-        let mut sum = codec::checksum_of(block.checksum_kind, raw, &self.salt(), block.order);
-        if block.encrypted && block.object_type != format::ObjectType::OBJSET {
-            // The MAC takes two of the four words (02 §1.7).
-            if !matches!(
-                block.checksum_kind,
-                format::ChecksumKind::Sha256
-                    | format::ChecksumKind::Sha512
-                    | format::ChecksumKind::Skein
-                    | format::ChecksumKind::Blake3
-            ) {
-                sum.0[0] ^= sum.0[2];
-                sum.0[1] ^= sum.0[3];
-            }
-            sum.0[2] = block.checksum.0[2];
-            sum.0[3] = block.checksum.0[3];
-        }
+        let sum = codec::checksum_of(block.checksum_kind, raw, &self.salt(), block.order);
+        let sum = match block.encrypted && block.object_type != format::ObjectType::OBJSET {
+            // Of the code only what the pointer says counts here (02 §1.7).
+            true => sum.with_mac(block.checksum_kind, &block.mac(), block.order),
+            false => sum,
+        };
         sum == block.checksum
     }
 

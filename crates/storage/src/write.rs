@@ -12,17 +12,19 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use codec::Salt;
+use codec::crypt::CryptError;
 use crossbeam_channel::{Receiver, Sender};
 use format::blkptr::{Dva, EMBEDDED_MAX};
 use format::compression::CompressionSetting;
-use format::{Checksum, ChecksumKind, Compression};
+use format::crypt::Sealing;
+use format::{ByteOrder, Checksum, ChecksumKind, Compression};
 
 use crate::Leaf;
 use crate::raidz;
 use crate::suspend::Suspension;
 use crate::tree::Tree;
 use crate::unflushed::KEPT_MAX;
-use crate::{Deflate, GzipEngine, Payload, Record, Storage, WriteError};
+use crate::{Deflate, Guard, GzipEngine, Payload, Protection, Record, Storage, WriteError};
 
 /// Bytes gathered into one write before it is handed on.
 const RUN_BYTES_MAX: usize = 4 << 20;
@@ -46,6 +48,8 @@ pub struct Recipe {
     pub min_alloc: u64,
     /// Tiny results may go into the pointer (feature `embedded_data`).
     pub embed: bool,
+    /// How the block is protected in an encrypted dataset.
+    pub protection: Option<Protection>,
 }
 
 /// A recipe with what it needs.
@@ -57,6 +61,8 @@ pub struct Encoding<'a> {
     pub deflate: &'a Deflate,
     /// Key of salted checksums.
     pub salt: &'a Salt,
+    /// What protects the block, where the recipe says that something does.
+    pub guard: Guard<'a>,
 }
 
 /// What became of a record.
@@ -79,9 +85,21 @@ pub enum Encoded {
         payload: Payload,
         /// How they are framed; `Off` when stored as they are.
         compression: Compression,
-        /// Checksum of `payload`.
+        /// Checksum of `payload`, with the authentication code in an encrypted dataset.
         checksum: Checksum,
+        /// With what `payload` was sealed.
+        sealing: Option<Sealing>,
     },
+    /// It cannot be sealed.
+    Refused(CryptError),
+}
+
+/// A record compressed, not yet protected.
+#[derive(Clone, Debug)]
+pub(crate) enum Packed {
+    Hole,
+    Embedded { payload: [u8; EMBEDDED_MAX], psize: u8, compression: Compression },
+    Bytes { payload: Payload, compression: Compression },
 }
 
 /// Most bytes that a compressed record may have: at least an eighth must be saved, in whole allocation units.
@@ -97,15 +115,34 @@ impl Encoding<'_> {
     /// Compresses and checksums one record.
     #[must_use]
     pub fn encode(&self, record: &Record) -> Encoded {
-        if self.recipe.compression.algorithm != Compression::Off {
+        self.complete(self.pack(record), record)
+    }
+
+    /// Compresses one record.
+    pub(crate) fn pack(&self, record: &Record) -> Packed {
+        let algorithm = self.recipe.compression.algorithm;
+        if algorithm != Compression::Off {
             if codec::is_zero(record) {
-                return Encoded::Hole;
+                return Packed::Hole;
             }
-            if let Some(encoded) = SCRATCH.with_borrow_mut(|scratch| self.compress(record, scratch)) {
-                return encoded;
+            if algorithm != Compression::Empty
+                && let Some(packed) = SCRATCH.with_borrow_mut(|scratch| self.compress(record, scratch))
+            {
+                return packed;
             }
         }
-        self.store(record.clone().into(), Compression::Off)
+        Packed::Bytes { payload: record.clone().into(), compression: Compression::Off }
+    }
+
+    /// Protects and checksums what [`Encoding::pack`] made of `record`.
+    pub(crate) fn complete(&self, packed: Packed, record: &Record) -> Encoded {
+        match packed {
+            Packed::Hole => Encoded::Hole,
+            Packed::Embedded { payload, psize, compression } => {
+                Encoded::Embedded { payload, psize, compression }
+            }
+            Packed::Bytes { payload, compression } => self.store(payload, compression, record),
+        }
     }
 
     /// Encodes so that the result fills exactly `psize` bytes (or all of `lsize`, stored as it is): used to
@@ -113,24 +150,35 @@ impl Encoding<'_> {
     #[must_use]
     pub fn encode_into(&self, record: &Record, psize: u64) -> Option<Encoded> {
         if psize == record.len() as u64 {
-            return Some(self.store(record.clone().into(), Compression::Off));
+            return Some(self.store(record.clone().into(), Compression::Off, record));
         }
         let algorithm = self.recipe.compression.algorithm;
         if algorithm == Compression::Off || psize > record.len() as u64 {
             return None;
         }
         let mut out = vec![0; psize as usize];
-        let used = self.pack(record, &mut out)?;
+        let used = self.squeeze(record, &mut out)?;
         out[used..].fill(0);
-        Some(self.store(out.into(), algorithm))
+        Some(self.store(out.into(), algorithm, record))
     }
 
-    fn store(&self, payload: Payload, compression: Compression) -> Encoded {
-        let checksum = codec::checksum(self.recipe.checksum, payload.bytes(), self.salt);
-        Encoded::Stored { payload, compression, checksum }
+    fn store(&self, payload: Payload, compression: Compression, record: &Record) -> Encoded {
+        let kind = self.recipe.checksum;
+        let sum = |payload: &Payload| codec::checksum(kind, payload.bytes(), self.salt);
+        let Some(protection) = self.recipe.protection else {
+            return Encoded::Stored { checksum: sum(&payload), payload, compression, sealing: None };
+        };
+        match self.guard.protect(protection, payload, record) {
+            Err(error) => Encoded::Refused(error),
+            Ok((payload, mac, sealing)) => {
+                let sum = sum(&payload);
+                let checksum = mac.map_or(sum, |mac| sum.with_mac(kind, &mac, ByteOrder::Little));
+                Encoded::Stored { payload, compression, checksum, sealing }
+            }
+        }
     }
 
-    fn pack(&self, record: &[u8], dst: &mut [u8]) -> Option<usize> {
+    fn squeeze(&self, record: &[u8], dst: &mut [u8]) -> Option<usize> {
         if !matches!(self.recipe.compression.algorithm, Compression::Gzip(_)) {
             return codec::compress(self.recipe.compression, record, dst);
         }
@@ -139,7 +187,7 @@ impl Encoding<'_> {
         codec::compress_by(engine, self.recipe.compression, record, dst)
     }
 
-    fn compress(&self, record: &[u8], scratch: &mut Vec<u8>) -> Option<Encoded> {
+    fn compress(&self, record: &[u8], scratch: &mut Vec<u8>) -> Option<Packed> {
         let lsize = record.len() as u64;
         // Below one unit only a pointer helps.
         let limit = match compressed_max(lsize, self.recipe.min_alloc) {
@@ -149,12 +197,12 @@ impl Encoding<'_> {
         if scratch.len() < limit as usize {
             scratch.resize(limit as usize, 0);
         }
-        let used = self.pack(record, &mut scratch[..limit as usize])?;
+        let used = self.squeeze(record, &mut scratch[..limit as usize])?;
         let algorithm = self.recipe.compression.algorithm;
         if self.recipe.embed && used <= EMBEDDED_MAX {
             let mut payload = [0; EMBEDDED_MAX];
             payload[..used].copy_from_slice(&scratch[..used]);
-            return Some(Encoded::Embedded { payload, psize: used as u8, compression: algorithm });
+            return Some(Packed::Embedded { payload, psize: used as u8, compression: algorithm });
         }
         let psize = (used as u64).next_multiple_of(self.recipe.min_alloc);
         if psize >= lsize {
@@ -163,7 +211,7 @@ impl Encoding<'_> {
         let mut out = Vec::with_capacity(psize as usize);
         out.extend_from_slice(&scratch[..used]);
         out.resize(psize as usize, 0);
-        Some(self.store(out.into(), algorithm))
+        Some(Packed::Bytes { payload: out.into(), compression: algorithm })
     }
 }
 

@@ -3,10 +3,11 @@
 //!
 //! `cargo run --release -p cenote-zpl --example engine -- [--copies N] [--only NAME,…] [--reads N] [--readers N]
 //! [--dirty-max MIB] [--runs N]
-//! [--engine auto|libdeflate|isal] FILE…`
+//! [--engine auto|libdeflate|isal] [--encryption SUITE] FILE…`
 //! `--runs`: times that codec and engine are measured, `--reads`: cold reads in each; the fastest counts.
 //! `--readers`: threads that read different files; `--engine`: who makes gzip's bytes, also in "codec" (which knows no
 //! load: `auto` is libdeflate there). Records by engine are counted over all runs.
+//! `--encryption`: the file system is encrypted, with `aes-256-gcm` or another suite.
 //! Files are read into memory first. Columns are MB/s of logical data and, in brackets, the share of the raw
 //! rate; `off`, `zle` and `lz4` compare with `cp` and `sync` of the same bytes on the same file system.
 //! "work" is the codec's processor time as a share of the engine's: what the rate could be if no core ever
@@ -18,9 +19,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use format::compression::{CompressionSetting, ZstdLevel};
+use format::crypt::{KeyFormat, Suite};
 use format::{Compression, ObjectId};
 use pool::props::Value;
-use pool::{CreateSpec, NewFilesystem, Options, Pool};
+use pool::{CreateSpec, NewEncryption, NewFilesystem, Options, OwnKey, Pool, UserKey, Wanted, WrappingKey};
 use storage::GzipEngine;
 use storage::host::{Access, Disk, FileDisk};
 use zpl::{FileKind, Filesystem, NewNode};
@@ -52,13 +54,40 @@ fn disk(path: &Path) -> Arc<dyn Disk> {
     Arc::new(FileDisk::open(path, Access::ReadWrite { exclusive: true }).expect("the image opens"))
 }
 
-fn create(path: &Path, bytes: u64, compression: CompressionSetting, options: Options) -> Pool {
+/// What the user of an encrypted file system gives: 32 bytes.
+const USER_KEY: UserKey = UserKey { format: KeyFormat::Raw, salt: 0, iterations: 0 };
+
+fn user_key() -> WrappingKey {
+    USER_KEY.wrapping(&[7; 32]).expect("a key of 32 bytes")
+}
+
+fn suite_named(name: &str) -> Suite {
+    Suite::ALL.into_iter().find(|suite| suite.name() == name).expect("a suite")
+}
+
+fn encryption(suite: Option<Suite>) -> NewEncryption {
+    let Some(suite) = suite else { return NewEncryption::default() };
+    let own = OwnKey { user_key: USER_KEY, key: user_key() };
+    NewEncryption { wanted: Wanted::On(suite), own: Some(Arc::new(own)) }
+}
+
+/// What a pool is made like.
+#[derive(Clone)]
+struct Made {
+    options: Options,
+    suite: Option<Suite>,
+}
+
+fn create(path: &Path, bytes: u64, compression: CompressionSetting, made: Made) -> Pool {
+    let Made { options, suite } = made;
     let file = std::fs::File::create(path).expect("the image is created");
     file.set_len((bytes * 2).max(1 << 30)).expect("the image is sized");
+    let plain = NewFilesystem::plain(&options.host);
+    let filesystem = NewFilesystem { encryption: encryption(suite), ..plain };
     let spec = CreateSpec {
         ashift: Some(12),
         root_properties: vec![("compression".into(), Value::Number(compression.to_property()))],
-        ..CreateSpec::new("engine", vec![disk(path)], NewFilesystem::plain(&options.host), zpl::initialiser())
+        ..CreateSpec::new("engine", vec![disk(path)], filesystem, zpl::initialiser())
     };
     Pool::create(spec, options).expect("the pool is created")
 }
@@ -192,6 +221,10 @@ fn read(path: &Path, ids: &[ObjectId], readers: usize) -> Took {
     let options = Options { read_only: true, ..Options::default() };
     let reader: Arc<dyn Disk> = Arc::new(FileDisk::open(path, Access::ReadOnly).expect("opens"));
     let pool = Pool::import_disks(vec![reader], options).expect("imports");
+    let info = pool.dataset("engine").expect("the root exists");
+    if pool.is_encrypted(&info).expect("it is read") {
+        pool.load_key(&info, user_key(), false).expect("the key fits");
+    }
     let fs = Filesystem::open(pool.open("engine").expect("the root exists")).expect("a file system");
     let clock = Clock::start();
     let next = std::sync::atomic::AtomicUsize::new(0);
@@ -243,7 +276,7 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let (mut copies, mut reads, mut readers) = (1usize, 1usize, 1usize);
     let (mut runs, mut options) = (1usize, Options::default());
-    let (mut only, mut paths) = (None, Vec::new());
+    let (mut only, mut suite, mut paths) = (None, None, Vec::new());
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--copies" => copies = args.next().and_then(|n| n.parse().ok()).expect("--copies N"),
@@ -258,14 +291,13 @@ fn main() {
                 let word = args.next().expect("--engine NAME");
                 options.gzip_engine = Some(GzipEngine::named(&word).expect("auto, libdeflate or isal"));
             }
+            "--encryption" => suite = Some(suite_named(&args.next().expect("--encryption SUITE"))),
             "--only" => only = args.next(),
             path => paths.push(PathBuf::from(path)),
         }
     }
-    let mut files: Vec<Vec<u8>> = Vec::new();
-    for _ in 0..copies {
-        files.extend(paths.iter().map(|path| std::fs::read(path).expect("the file is read")));
-    }
+    let read_all = |_| paths.iter().map(|path| std::fs::read(path).expect("the file is read"));
+    let files: Vec<Vec<u8>> = (0..copies).flat_map(read_all).collect();
     let bytes: u64 = files.iter().map(|f| f.len() as u64).sum();
     let dir = tempfile::tempdir().expect("a temporary folder");
     let mb = |seconds: f64| bytes as f64 / 1e6 / seconds;
@@ -293,7 +325,7 @@ fn main() {
                 let (packed, unpacked) = raw(&files, setting, options.gzip_engine);
                 (compress, decompress) = (compress.best(packed), decompress.best(unpacked));
             }
-            let pool = create(&image, bytes, setting, options.clone());
+            let pool = create(&image, bytes, setting, Made { options: options.clone(), suite });
             let (took, ids) = write(&pool, &files);
             wrote = wrote.best(took);
             for (engine, records) in pool.storage().deflate().records() {

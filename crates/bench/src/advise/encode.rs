@@ -14,7 +14,7 @@ use codec::Salt;
 use format::compression::CompressionSetting;
 use format::{ChecksumKind, Compression};
 use rustix::time::{ClockId, clock_gettime};
-use storage::{Deflate, Encoded, Encoding, GzipEngine, Recipe, Record};
+use storage::{Deflate, Encoded, Encoding, Guard, GzipEngine, Recipe, Record};
 
 use super::layout::Layout;
 
@@ -122,8 +122,9 @@ impl Encoder {
             checksum: ChecksumKind::Fletcher4,
             min_alloc: 1 << self.ashift,
             embed: true,
+            protection: None,
         };
-        let encoding = Encoding { recipe, deflate: &self.deflate, salt: &salt };
+        let encoding = Encoding { recipe, deflate: &self.deflate, salt: &salt, guard: Guard::default() };
         let mut encoded = Vec::with_capacity(pieces.len());
         for records in pieces {
             let started = processor_seconds();
@@ -145,7 +146,7 @@ impl Encoder {
             let lsize = record.len() as u64;
             match encoded {
                 Encoded::Hole => continue,
-                Encoded::Embedded { .. } => {}
+                Encoded::Embedded { .. } | Encoded::Refused(_) => {}
                 Encoded::Stored { payload, .. } => {
                     // As they are, records fill whole sectors on the disk though their size does not.
                     let psize = payload.bytes().len() as u64;

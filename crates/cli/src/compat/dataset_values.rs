@@ -10,10 +10,11 @@ use pool::props::dataset::{self as props, Asked};
 use pool::props::{
     BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names, number,
 };
-use pool::{DatasetInfo, FeatureState, NewFilesystem, Pool};
+use pool::{DatasetInfo, Encryption, FeatureState, NewFilesystem, Pool, Wanted};
 use server::mountinfo::{Mounted, NOXATTR};
 
 use super::dataset_value::{Refusal, Shown};
+use super::key_words::{KeyWords, NewKey};
 use super::owner_quota;
 use crate::dates;
 
@@ -30,7 +31,41 @@ pub struct Creation {
     pub filesystem: NewFilesystem,
     /// Quotas that it keeps itself, by name.
     pub quotas: Vec<(String, u64)>,
+    /// What was said about its encryption.
+    pub key_words: KeyWords,
 }
+
+impl Creation {
+    /// Judges how it is to be encrypted, below a file system that is encrypted like `above`. Gives the key that is to be asked for.
+    ///
+    /// # Errors
+    /// Why there can be no such file system.
+    pub fn encrypt(
+        &mut self,
+        above: Option<&Encryption>,
+        offered: &Offered<'_>,
+    ) -> Result<Option<NewKey>, Refusal> {
+        let is_enabled = offered.needs(&features::ENCRYPTION).is_ok();
+        let words = std::mem::take(&mut self.key_words);
+        let (encryption, key) = words.judge(above, is_enabled).or_else(refuse)?;
+        let is_on = match encryption.wanted {
+            Wanted::Inherit => above.is_some(),
+            Wanted::Off => false,
+            Wanted::On(_) => true,
+        };
+        if is_on && self.local.iter().any(|(name, value)| name == "copies" && *value == Value::Number(3)) {
+            return refuse(THREE_COPIES);
+        }
+        self.filesystem.encryption = encryption;
+        if let Some(key) = &key {
+            self.local.push(("keylocation".to_owned(), Value::Text(key.location().to_owned())));
+        }
+        Ok(key)
+    }
+}
+
+/// Why an encrypted dataset cannot have `copies=3`.
+const THREE_COPIES: &str = "encrypted datasets cannot have 3 copies";
 
 /// Makes the objects of a new file system, whose root directory belongs to whoever creates it.
 pub fn initialiser() -> pool::Initialise {
@@ -65,13 +100,12 @@ struct Given {
     /// `casesensitivity`, `normalization`, `utf8only`.
     fixed: [Option<u64>; 3],
     version: Option<u64>,
+    key_words: KeyWords,
 }
 
 /// Reads the assignments of a new file system or volume, in their order.
 fn given(assignments: &[(&str, &str)], kind: DatasetKind, offered: &Offered<'_>) -> Result<Given, Refusal> {
     let mut given = Given::default();
-    let mut encryption = false;
-    let mut key_words = Vec::new();
     for &(word, text) in assignments {
         let Some(property) = props::parse(word) else {
             if let Some(quota) = owner_quota::parse(word, text, kind)? {
@@ -97,21 +131,9 @@ fn given(assignments: &[(&str, &str)], kind: DatasetKind, offered: &Offered<'_>)
                 given.version = Some(*n);
             }
             ("version", _) => {}
-            ("encryption", Value::Number(n)) => encryption = *n != 0 && *n != 2,
-            ("keyformat" | "pbkdf2iters", Value::Number(n)) if *n != 0 => key_words.push(property.name),
-            ("keyformat" | "pbkdf2iters", _) => {}
-            ("keylocation", Value::Text(text)) if text != "none" => key_words.push(property.name),
-            ("keylocation", _) => {}
+            (name, value) if given.key_words.take(name, value) => {}
             _ => given.local.push((property.name.to_owned(), value)),
         }
-    }
-    match (encryption, key_words.contains(&"keyformat")) {
-        (true, false) => return refuse("Keyformat required for new encryption root."),
-        (true, true) => return refuse("encryption is not supported yet"),
-        (false, _) if !key_words.is_empty() => {
-            return refuse("Encryption must be turned on to set encryption properties.");
-        }
-        _ => {}
     }
     Ok(given)
 }
@@ -125,7 +147,8 @@ pub fn creation(
     parent: Option<(&Pool, &DatasetInfo)>,
     offered: &Offered<'_>,
 ) -> Result<Creation, Refusal> {
-    let Given { local, quotas, fixed, version } = given(assignments, DatasetKind::Filesystem, offered)?;
+    let Given { local, quotas, fixed, version, key_words } =
+        given(assignments, DatasetKind::Filesystem, offered)?;
     let version = version.unwrap_or(pool::version::newest_filesystem(offered.version));
     check_names_known(version, &fixed, &quotas)?;
     // Children of a file system have their names judged as it does, unless told otherwise.
@@ -151,8 +174,9 @@ pub fn creation(
         casesensitivity: fixed[0].unwrap_or_else(|| inherited("casesensitivity")),
         project_quota: (offered.enabled)(&features::PROJECT_QUOTA),
         version,
+        encryption: Default::default(),
     };
-    Ok(Creation { local, filesystem, quotas })
+    Ok(Creation { local, filesystem, quotas, key_words })
 }
 
 /// The local properties of a new dataset of this kind, by name, with those that are fixed for ever at its creation.
@@ -164,7 +188,11 @@ pub fn local_values(
     kind: DatasetKind,
     offered: &Offered<'_>,
 ) -> Result<Vec<(String, Value)>, Refusal> {
-    given(assignments, kind, offered).map(|given| given.local)
+    let Given { local, key_words, .. } = given(assignments, kind, offered)?;
+    if key_words.ask_for_something() {
+        return refuse("volumes with a key of their own are not supported yet");
+    }
+    Ok(local)
 }
 
 /// `aclinherit=passthrough-x`, as stored.
@@ -272,11 +300,27 @@ pub fn change(
             Ok((*n > at).then(|| (property.name.to_owned(), Some(value))))
         }
         ("version", _) => Ok(None),
-        ("keylocation", Value::Text(text)) if text != "none" => {
-            refuse("keylocation must be 'none' for unencrypted datasets")
+        ("keylocation", Value::Text(text)) => {
+            check_keylocation(pool, info, text)?;
+            Ok((text != "none").then(|| (property.name.to_owned(), Some(value))))
         }
+        ("copies", Value::Number(3)) if pool.is_encrypted(info).unwrap_or(false) => refuse(THREE_COPIES),
         ("keylocation", _) => Ok(None),
         _ => Ok(Some((property.name.to_owned(), Some(value)))),
+    }
+}
+
+/// Whether an existing dataset can have this `keylocation`.
+fn check_keylocation(pool: &Pool, info: &DatasetInfo, text: &str) -> Result<(), Refusal> {
+    let encryption = pool.encryption(info).map_err(|error| Refusal::Reason(error.to_string()))?;
+    match encryption {
+        None if text != "none" => refuse("keylocation must be 'none' for unencrypted datasets"),
+        None => Ok(()),
+        Some(_) if text == "none" => refuse("keylocation must not be 'none' for encrypted datasets"),
+        Some(encryption) if encryption.root != info.name => {
+            refuse("keylocation may only be set on encryption roots")
+        }
+        Some(_) => Ok(()),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Loading and unloading keys: what `zfs load-key`, `zfs unload-key` and `zfs mount -l` share.
 
-use pool::props::dataset as props;
-use pool::props::{DatasetKind, Value};
+use pool::props::DatasetKind;
 use pool::{DatasetInfo, Encryption, Error, KeyError, Pool};
 
 use super::Call;
-use super::key_material::{self, Location};
+use super::key_material::{self, Location, Occasion};
 use super::select::dataset_failure;
+use crate::key_bytes::keylocation;
 use crate::messages::Failure;
 use crate::open::{self, Intent, Session, open_for};
 use crate::out::Console;
@@ -205,7 +205,7 @@ impl Work<'_> {
         if encryption.is_loaded && !dry_run {
             return Err(self.refused(&KeyError::AlreadyLoaded(name.into()).into()));
         }
-        let kept = self.keylocation(info)?;
+        let kept = keylocation(self.pool(), info).map_err(|error| self.deed.failed(&error.to_string()))?;
         let location = Location::parse(from.unwrap_or(&kept)).map_err(|why| self.deed.failed(&why))?;
         if self.call.live().is_some() {
             server::keep_secrets();
@@ -215,7 +215,8 @@ impl Work<'_> {
         let mut tried = 0;
         loop {
             tried += 1;
-            let given = key_material::get(location, user.format, name, self.call.around, console);
+            let given =
+                key_material::get(location, user.format, Occasion::Loading(name), self.call.around, console);
             let given = given.map_err(|why| self.deed.failed(&why))?;
             let key = user.wrapping(&given).map_err(|error| self.deed.failed(&error.to_string()))?;
             drop(given);
@@ -224,15 +225,6 @@ impl Work<'_> {
                 Err(Error::Key(KeyError::Wrong(_))) if tried < tries => {}
                 Err(error) => return Err(self.refused(&error)),
             }
-        }
-    }
-
-    fn keylocation(&self, info: &DatasetInfo) -> Result<String, Failure> {
-        let property = props::parse("keylocation").expect("the table has it");
-        match self.pool().property(info, property) {
-            Ok(Some((Value::Text(text), _))) => Ok(text),
-            Ok(_) => Ok("none".to_owned()),
-            Err(error) => Err(self.deed.failed(&error.to_string())),
         }
     }
 

@@ -136,6 +136,9 @@ fn clone_in(
     } else {
         let made = dataset_values::creation(&given, Some((pool, &above)), &enabled)
             .map_err(|error| action.failed(error))?;
+        if made.key_words.ask_for_something() {
+            return Err(action.failed("Encryption properties must inherit from origin dataset."));
+        }
         pool.clone_snapshot(&source.name, name, made.local).map_err(words)?;
         owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;
     }

@@ -1,8 +1,12 @@
 //! `zfs create`.
 
+use std::sync::Arc;
+
 use super::Call;
 use super::changing::{is_missing, session, words};
 use super::dataset_values::{self};
+use super::key_material::Occasion;
+use super::key_words::NewKey;
 use super::mounting;
 use super::no_effect;
 use super::owner_quota;
@@ -17,6 +21,7 @@ use crate::out::Console;
 use pool::props::DatasetKind;
 use pool::props::dataset::{self as props};
 use pool::props::names::{self};
+use pool::{DatasetInfo, OwnKey, Pool};
 
 /// `zfs create`.
 pub static COMMAND: Command = Command {
@@ -168,13 +173,8 @@ fn create_in(
     if parents && pool.dataset(name).is_ok() {
         return Ok(());
     }
-    let given: Vec<(&str, &str)> = own.iter().collect();
     let enabled = dataset_values::enabled_in(pool);
-    let made = match volume {
-        Some(asked) => volumes::creation(console, pool, (asked, own), &enabled).map(Made::Volume),
-        None => dataset_values::creation(&given, Some((pool, &nearest)), &enabled).map(Made::Filesystem),
-    };
-    let made = made.map_err(|error| action.failed(error))?;
+    let (mut made, key) = judge(pool, console, wanted, &nearest)?;
     match pool.dataset(name) {
         Ok(_) => return Err(action.failed(reason::ALREADY_EXISTS)),
         Err(error) if is_missing(&error) => {}
@@ -188,6 +188,9 @@ fn create_in(
         return Ok(());
     }
     no_effect::warn(console, own.iter());
+    if let (Made::Filesystem(made), Some(key)) = (&mut made, key) {
+        made.filesystem.encryption.own = Some(own_key(&key, pool, call, console)?);
+    }
     let mut topmost = None;
     if parents {
         topmost = create_parents(pool, parent, &enabled).map_err(words_of)?;
@@ -202,6 +205,28 @@ fn create_in(
         (None, Some(_)) => Ok(()),
         (topmost, _) => mounting::created(call, console, topmost.as_deref().unwrap_or(name)),
     }
+}
+
+/// Judges the properties of a dataset below `nearest`. Gives the key that is to be asked for, too.
+fn judge(
+    pool: &Pool,
+    console: &mut Console,
+    wanted: &Wanted<'_>,
+    nearest: &DatasetInfo,
+) -> Result<(Made, Option<NewKey>), Failure> {
+    let Wanted { name, own, volume } = *wanted;
+    let action = Action::Create(name);
+    let enabled = dataset_values::enabled_in(pool);
+    if let Some(asked) = volume {
+        let made = volumes::creation(console, pool, (asked, own), &enabled);
+        return Ok((Made::Volume(made.map_err(|error| action.failed(error))?), None));
+    }
+    let given: Vec<(&str, &str)> = own.iter().collect();
+    let made = dataset_values::creation(&given, Some((pool, nearest)), &enabled);
+    let mut made = made.map_err(|error| action.failed(error))?;
+    let above = pool.encryption(nearest).map_err(|error| words(action, &error))?;
+    let key = made.encrypt(above.as_ref(), &enabled).map_err(|error| action.failed(error))?;
+    Ok((Made::Filesystem(made), key))
 }
 
 /// Makes the dataset `name`.
@@ -219,6 +244,18 @@ fn make(pool: &pool::Pool, name: &str, made: Made) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Asks for the key of a new encryption root.
+fn own_key(
+    key: &NewKey,
+    pool: &Pool,
+    call: &Typed<Options>,
+    console: &mut Console,
+) -> Result<Arc<OwnKey>, Failure> {
+    let given = key.ask(Occasion::Creating, pool.host(), call, console);
+    let name = call.args.operands.first().map_or("", String::as_str);
+    Ok(given.map_err(|why| Action::Create(name).failed(why))?.own)
 }
 
 /// `-v`, `-P`: says what is, or would be, made.

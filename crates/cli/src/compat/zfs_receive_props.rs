@@ -92,6 +92,11 @@ impl Words {
         }
         let enabled = dataset_values::enabled_in(pool);
         let made = dataset_values::creation(&given, None, &enabled).map_err(refused)?;
+        if made.key_words.ask_for_something() {
+            return Err(refused(
+                "encrypting what is received with another key is not supported yet".to_owned(),
+            ));
+        }
         if let Some((name, _)) = made.quotas.first() {
             // To set it would change what was received, and no further stream would fit.
             return Err(refused(format!("'{name}' is kept among the files; set it when they are received")));

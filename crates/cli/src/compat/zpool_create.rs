@@ -1,5 +1,9 @@
 //! `zpool create`.
 
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,16 +15,21 @@ use pool::props::dataset::{Asked, ask};
 use pool::props::names;
 use pool::props::pool::{self as props};
 use pool::{CreateSpec, NewTop, Pool, labels};
-use storage::host::{Access, Disk, FileDisk};
+use server::ClientError;
+use storage::host::{Access, Disk, FileDisk, Host};
 
 use super::Call;
 use super::dataset_values::{self, Creation};
+use super::key_material::Occasion;
+use super::key_words::Given;
 use super::vdev_spec::{Class, Group, Spec, Top, replication};
 use super::zpool_create_wanted::{Refused, Wanted, read_options};
 use super::{aux_owner, no_effect, owner_quota};
 use crate::args::{Assignments, assignment};
 use crate::args::{Parsed, flag, property, value};
+use crate::client;
 use crate::command::{Command, Run, Typed};
+use crate::connect::connect;
 use crate::messages::{Action, Failure, plain, reason};
 use crate::open;
 use crate::out::Console;
@@ -106,7 +115,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let offered = dataset_values::Offered { version: wanted.version, enabled: Box::new(enabled) };
     let root: Vec<(&str, &str)> = filesystem.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     no_effect::warn(console, root.iter().copied());
-    let creation = dataset_values::creation(&root, None, &offered).map_err(|error| failed(&error))?;
+    let mut creation = dataset_values::creation(&root, None, &offered).map_err(|error| failed(&error))?;
+    let key = creation.encrypt(None, &offered).map_err(|error| failed(&error))?;
     // The name by which the pool goes until it is exported.
     let called = call.options.temporary_name.as_deref().unwrap_or(name);
     if is_taken(called)? {
@@ -124,12 +134,40 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.line(&format!("would create '{name}' with the following layout:\n"))?;
         return layout.show(name, console);
     }
+    let given = key.map(|key| key.ask(Occasion::Creating, &Host::system(), call, console)).transpose();
+    let given = given.map_err(|why| failed(&why))?;
+    creation.filesystem.encryption.own = given.as_ref().map(|given| given.own.clone());
     let guid = New { call, name, called, layout: &layout, devices: &all }.make(wanted, creation)?;
     let started = crate::start::start_new(called, call.around, console);
     if started.is_err() {
         unmake(guid, &all, console);
+        return started;
     }
-    started
+    given.map_or(Ok(()), |given| unlock(called, &given, call))
+}
+
+/// Has the server of a new pool load the key of the root file system, and mount that.
+fn unlock(pool: &str, given: &Given, call: &Call) -> Result<(), Failure> {
+    let broken = |error: &ClientError| client::broken(pool, error);
+    let Some(server) = connect(pool).map_err(|error| broken(&error))? else { return Ok(()) };
+    let mut input = client::memory_file().map_err(|error| Action::Open(pool).failed(plain(&error)))?;
+    let typed = |input: &mut File, bytes: &[u8]| -> io::Result<()> {
+        input.rewind()?;
+        input.write_all(bytes)?;
+        input.rewind()
+    };
+    typed(&mut input, &given.typed).map_err(|error| Action::Open(pool).failed(plain(&error)))?;
+    let words = ["mount", "-l", pool].map(OsString::from).to_vec();
+    let job = client::job("zfs", words, None, call.around);
+    let (out, err) = (io::stdout(), io::stderr());
+    let done = server.run(job, [input.as_fd(), out.as_fd(), err.as_fd()]);
+    // The memory of the file is given back as it is.
+    typed(&mut input, &vec![0; given.typed.len()])
+        .map_err(|error| Action::Open(pool).failed(plain(&error)))?;
+    match done.map_err(|error| broken(&error))? {
+        0 => Ok(()),
+        status => Err(Failure::Ended(status)),
+    }
 }
 
 /// The properties of the pool (`-o`), and those of its root file system (`-O`, `-m`), judged as words.
@@ -210,7 +248,7 @@ impl New<'_> {
         check_use(devices, call.options.force, Action::Create(name), call)?;
         let (tops, aux) = opened(layout, &disks);
         let (caches, spares) = aux.split_at(layout.caches.len());
-        let Creation { local, filesystem, quotas } = creation;
+        let Creation { local, filesystem, quotas, .. } = creation;
         let spec = CreateSpec {
             ashift: wanted.ashift,
             version: wanted.version,

@@ -13,6 +13,7 @@ use zpl::Filesystem;
 use zpl::session::{Checks, Settings};
 
 use crate::around::Surroundings;
+use crate::key_bytes;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, Session};
 use crate::place::PoolPath;
@@ -90,6 +91,10 @@ impl Pools {
     pub fn filesystem(&self, place: &PoolPath, intent: Intent) -> Result<Filesystem, Failure> {
         let name = place.dataset_name();
         let session = self.sessions.get(open::pool_of(&name)).expect("the pools of all places were opened");
+        if self.live.is_none() {
+            key_bytes::load_from_file(session.pool(), &name)
+                .map_err(|why| Action::Open(&name).failed(why))?;
+        }
         let dataset = session.pool().open(&name).map_err(|error| match error {
             pool::Error::NoDataset(_) => Action::Open(&name).failed(crate::messages::reason::DATASET_MISSING),
             error => Action::Open(&name).failed(error),

@@ -47,9 +47,10 @@ pub(super) fn connected(name: &str, found: &Found) -> Result<Option<Client>, Not
     Ok(client.filter(|client| client.guid == found.config.pool_guid.0))
 }
 
-/// Notes which keys the server of a pool has: `keystatus` is about them.
-pub(super) fn note_keys(pool: &Pool, client: &Client) {
+/// Notes which keys the server of a pool has: `keystatus` is about them. A connection that holds a state is not asked anything else.
+pub(super) fn note_keys(pool: &Pool, name: &str, found: &Found) {
     if pool.has_encrypted()
+        && let Ok(Some(client)) = connected(name, found)
         && let Ok(status) = client.status()
     {
         pool.note_loaded_keys(&status.keys);

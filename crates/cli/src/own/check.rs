@@ -126,8 +126,8 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
             verdict.unseen.push(format!("{dataset}: holds part of a stream only"));
             continue;
         }
-        if pool.is_encrypted(&info).map_err(failed)? {
-            verdict.unseen.push(format!("{dataset}: not supported: encrypted datasets"));
+        if pool.lacks_key(&info).map_err(failed)? {
+            verdict.unseen.push(format!("{dataset}: encryption key not loaded"));
             continue;
         }
         let opened = match pool.open(dataset) {

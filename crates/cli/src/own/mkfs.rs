@@ -50,7 +50,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
     let stop = Stop::on_signals().map_err(|error| failed(&error))?;
     let epoch = epoch()?;
     let name = pool_name(mkfs)?;
-    let Creation { local, mut filesystem, quotas } = creation(mkfs)?;
+    let Creation { local, mut filesystem, quotas, .. } = creation(mkfs)?;
     if !mkfs.dir.is_dir() {
         return Err(Failure::refused(format!("'{}' is not a folder", mkfs.dir.display())));
     }
@@ -130,7 +130,11 @@ fn creation(mkfs: &Mkfs) -> Result<Creation, Failure> {
     let version = format::config::VERSION_FEATURES;
     let offered = dataset_values::Offered { version, enabled: Box::new(has) };
     let words: Vec<(&str, &str)> = given.iter().collect();
-    dataset_values::creation(&words, None, &offered).map_err(|error| failed(&error))
+    let made = dataset_values::creation(&words, None, &offered).map_err(|error| failed(&error))?;
+    match made.key_words.ask_for_something() {
+        true => Err(failed(&"encryption is not supported yet")),
+        false => Ok(made),
+    }
 }
 
 /// Whether `image`, which need not exist, is or will be in `folder` or below it.

@@ -16,15 +16,27 @@ use super::pointers::{MacVersion, truncated};
 /// time lie together.
 const KEPT: usize = 16;
 
+/// Blocks that are sealed with one salt, at most: as many as in OpenZFS.
+const SALT_USES: u64 = 400_000_000;
+
+/// The salt of what is sealed from now on, and how many blocks it may still be used for.
+#[derive(Default)]
+struct CurrentSalt {
+    salt: [u8; SALT],
+    left: u64,
+}
+
 /// The keys of a dataset, opened. They are shared by all that read and write it, zero themselves and are never printed.
 pub struct DatasetKeys {
     suite: Suite,
     guid: u64,
     version: u64,
-    master: Zeroizing<[u8; KEY]>,
-    hmac: Zeroizing<[u8; HMAC_KEY]>,
+    /// In boxes: whoever moves them leaves no copy behind.
+    master: Box<Zeroizing<[u8; KEY]>>,
+    hmac: Box<Zeroizing<[u8; HMAC_KEY]>>,
     /// Keys of blocks by their salts, the last used first.
     derived: Mutex<Vec<([u8; SALT], Arc<Cipher>)>>,
+    current: Mutex<CurrentSalt>,
 }
 
 impl fmt::Debug for DatasetKeys {
@@ -52,9 +64,10 @@ impl DatasetKeys {
             suite,
             guid,
             version,
-            master: Zeroizing::new([0; KEY]),
-            hmac: Zeroizing::new([0; HMAC_KEY]),
+            master: Box::new(Zeroizing::new([0; KEY])),
+            hmac: Box::new(Zeroizing::new([0; HMAC_KEY])),
             derived: Mutex::default(),
+            current: Mutex::default(),
         };
         keys.master[..master.len()].copy_from_slice(master);
         keys.hmac.copy_from_slice(hmac);
@@ -87,6 +100,22 @@ impl DatasetKeys {
 
     pub(super) fn secrets(&self) -> (&[u8; KEY], &[u8; HMAC_KEY]) {
         (&self.master, &self.hmac)
+    }
+
+    /// With what the next block is sealed. Each call gives another initialisation vector; the salt is a new one each time that
+    /// the keys were opened, and after many blocks.
+    #[must_use]
+    pub fn next_sealing(&self, random: &mut dyn FnMut(&mut [u8])) -> Sealing {
+        let mut sealing = Sealing::default();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.left == 0 {
+            random(&mut current.salt);
+            current.left = SALT_USES;
+        }
+        current.left -= 1;
+        sealing.salt = current.salt;
+        random(&mut sealing.iv);
+        sealing
     }
 
     /// The cipher of all blocks with this salt.

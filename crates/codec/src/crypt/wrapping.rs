@@ -3,7 +3,7 @@
 use core::fmt;
 
 use format::crypt::{HMAC_KEY, IV, KEY, Suite, WrappedKeys};
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{Zeroize, Zeroizing};
 
 use super::aead::Cipher;
 use super::error::CryptError;
@@ -12,9 +12,16 @@ use super::keys::DatasetKeys;
 /// Fewest rounds in which a new pass phrase may become a key.
 pub const MIN_ITERATIONS: u64 = 100_000;
 
-/// The user's key, in the form in which it wraps the keys of datasets. It zeroes itself and is never printed.
-#[derive(Clone, Zeroize, ZeroizeOnDrop, PartialEq, Eq)]
-pub struct WrappingKey([u8; KEY]);
+/// The user's key, in the form in which it wraps the keys of datasets. It zeroes itself and is never printed. In a box: whoever moves it
+/// leaves no copy behind.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WrappingKey(Box<[u8; KEY]>);
+
+impl Drop for WrappingKey {
+    fn drop(&mut self) {
+        self.0.as_mut_slice().zeroize();
+    }
+}
 
 impl fmt::Debug for WrappingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,14 +30,21 @@ impl fmt::Debug for WrappingKey {
 }
 
 impl WrappingKey {
+    fn zeros() -> WrappingKey {
+        WrappingKey(Box::new([0; KEY]))
+    }
+
     /// From the 32 bytes themselves.
     ///
     /// # Errors
     /// [`CryptError::KeyLength`].
     pub fn raw(bytes: &[u8]) -> Result<WrappingKey, CryptError> {
-        let key =
-            bytes.try_into().map_err(|_| CryptError::KeyLength { expected: KEY, found: bytes.len() })?;
-        Ok(WrappingKey(key))
+        if bytes.len() != KEY {
+            return Err(CryptError::KeyLength { expected: KEY, found: bytes.len() });
+        }
+        let mut key = WrappingKey::zeros();
+        key.0.copy_from_slice(bytes);
+        Ok(key)
     }
 
     /// From 64 hexadecimal digits.
@@ -41,7 +55,7 @@ impl WrappingKey {
         if digits.len() != 2 * KEY {
             return Err(CryptError::KeyLength { expected: 2 * KEY, found: digits.len() });
         }
-        let mut key = WrappingKey([0; KEY]);
+        let mut key = WrappingKey::zeros();
         for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
             let digit = |d: u8| (d as char).to_digit(16).ok_or(CryptError::NotHex);
             *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
@@ -58,8 +72,8 @@ impl WrappingKey {
         let rounds = u32::try_from(iterations).ok().filter(|rounds| *rounds > 0);
         let rounds = rounds.ok_or(CryptError::Iterations(iterations))?;
         let phrase = phrase.split(|byte| *byte == 0).next().unwrap_or_default();
-        let mut key = WrappingKey([0; KEY]);
-        pbkdf2::pbkdf2_hmac::<sha1::Sha1>(phrase, &salt.to_le_bytes(), rounds, &mut key.0);
+        let mut key = WrappingKey::zeros();
+        pbkdf2::pbkdf2_hmac::<sha1::Sha1>(phrase, &salt.to_le_bytes(), rounds, &mut key.0[..]);
         Ok(key)
     }
 

@@ -4,18 +4,41 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::record::{
-    Acl, Attrs, Body, CloneRange, Create, CreateKind, NewAcl, Record, Rename, RenameKind, SetAttr, Whiteout,
-    Write, kind,
+    Acl, Attrs, Body, CloneRange, Create, CreateKind, NewAcl, Outline, Record, Rename, RenameKind, SetAttr,
+    Whiteout, Write, kind,
 };
 use super::{RECORD_HEADER, WRITE_HEADER};
 use crate::znode::Time;
 use crate::{BlockPtr, ByteOrder, Corrupt, ObjectId, Txg, blkptr};
+
+/// Where a TX_WRITE record has the pointer to its data.
+const WRITE_PTR: usize = 0x40;
 
 /// The records in `range` of a log block, in order. Ends after the first that cannot be.
 #[must_use]
 pub fn records(raw: &[u8], range: Range<usize>, order: ByteOrder) -> Records<'_> {
     let raw = raw.get(..range.end).unwrap_or_default();
     Records { raw, at: range.start.min(raw.len()), order }
+}
+
+/// What of the records in `range` of a log block can be read without a key, in order. Ends after the first that cannot be.
+pub fn outlines(
+    raw: &[u8],
+    range: Range<usize>,
+    order: ByteOrder,
+) -> impl Iterator<Item = Result<Outline, Corrupt>> {
+    let mut rest = raw.get(range).unwrap_or_default();
+    core::iter::from_fn(move || {
+        let whole = core::mem::take(&mut rest);
+        if whole.is_empty() {
+            return None;
+        }
+        let decoded = Outline::decode(whole, order);
+        if let Ok((_, len)) = &decoded {
+            rest = &whole[*len..];
+        }
+        Some(decoded.map(|(outline, _)| outline))
+    })
 }
 
 /// Iterator over the records of a block.
@@ -40,28 +63,47 @@ impl Iterator for Records<'_> {
     }
 }
 
+/// The type of the record at the start of `raw` with its flags, and its bytes.
+fn header(raw: &[u8], order: ByteOrder) -> Result<(u64, usize), Corrupt> {
+    if raw.len() < RECORD_HEADER {
+        return Err(Corrupt::new("log record header", raw.len() as u64));
+    }
+    let (word, len) = (order.u64(raw, 0), order.u64(raw, 8));
+    let fits = len >= RECORD_HEADER as u64 && len <= raw.len() as u64 && len.is_multiple_of(8);
+    if fits { Ok((word, len as usize)) } else { Err(Corrupt::new("log record length", len)) }
+}
+
+impl Outline {
+    /// Decodes what of the record at the start of `raw` can be read without a key; gives also its bytes.
+    fn decode(raw: &[u8], order: ByteOrder) -> Result<(Outline, usize), Corrupt> {
+        let (word, len) = header(raw, order)?;
+        let is_write = word & !kind::IGNORE_CASE == kind::WRITE;
+        let mut reader = Reader { raw: &raw[..len], at: WRITE_PTR.min(len), order };
+        let outline = Outline {
+            txg: Txg(order.u64(raw, 0x10)),
+            seq: order.u64(raw, 0x18),
+            ptr: if is_write { reader.ptr()? } else { BlockPtr::HOLE },
+            clones: word & !kind::IGNORE_CASE == kind::CLONE_RANGE,
+        };
+        Ok((outline, len))
+    }
+}
+
 impl Record {
     /// Decodes the record at the start of `raw`; gives also its bytes.
     ///
     /// # Errors
     /// [`Corrupt`] for short input, an unknown type, or fields that do not fit the record's length.
     pub fn decode(raw: &[u8], order: ByteOrder) -> Result<(Record, usize), Corrupt> {
-        if raw.len() < RECORD_HEADER {
-            return Err(Corrupt::new("log record header", raw.len() as u64));
-        }
-        let (word, len) = (order.u64(raw, 0), order.u64(raw, 8));
-        let fits = len >= RECORD_HEADER as u64 && len <= raw.len() as u64 && len.is_multiple_of(8);
-        if !fits {
-            return Err(Corrupt::new("log record length", len));
-        }
-        let mut reader = Reader { raw: &raw[..len as usize], at: RECORD_HEADER, order };
+        let (word, len) = header(raw, order)?;
+        let mut reader = Reader { raw: &raw[..len], at: RECORD_HEADER, order };
         let record = Record {
             txg: Txg(order.u64(raw, 0x10)),
             seq: order.u64(raw, 0x18),
             ignore_case: word & kind::IGNORE_CASE != 0,
             body: reader.body(word & !kind::IGNORE_CASE)?,
         };
-        Ok((record, len as usize))
+        Ok((record, len))
     }
 }
 

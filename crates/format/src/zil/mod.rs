@@ -11,13 +11,13 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Records, records};
-pub use record::Record;
+pub use decode::{Records, outlines, records};
 pub use record::kind;
 pub use record::{
     Acl, Attrs, Body, CloneRange, Create, CreateKind, NewAcl, Rename, RenameKind, SetAttr, Whiteout, Write,
     mask, xat,
 };
+pub use record::{Outline, Record};
 
 use crate::{BlockPtr, ByteOrder, ChecksumKind, Corrupt};
 

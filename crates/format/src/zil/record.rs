@@ -56,6 +56,27 @@ pub struct Record {
     pub body: Body,
 }
 
+/// What of a record can be read without a key in an encrypted dataset: what space it needs, and when it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// The txg whose state the change became part of.
+    pub txg: Txg,
+    /// Its number in the chain, counted from 1.
+    pub seq: u64,
+    /// Where a write has its data; a hole for other records.
+    pub ptr: BlockPtr,
+    /// It shares blocks of another file.
+    pub clones: bool,
+}
+
+impl From<&Record> for Outline {
+    fn from(record: &Record) -> Outline {
+        let ptr = if let Body::Write(write) = &record.body { write.ptr } else { BlockPtr::HOLE };
+        let clones = matches!(record.body, Body::CloneRange(_));
+        Outline { txg: record.txg, seq: record.seq, ptr, clones }
+    }
+}
+
 /// What was done. Objects are given by number, names relative to a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "records are handled one at a time")]

@@ -40,6 +40,7 @@ fn new_filesystem(host: &Host) -> NewFilesystem {
         casesensitivity: 0,
         project_quota: true,
         version: 5,
+        encryption: Default::default(),
     }
 }
 

@@ -4,9 +4,11 @@
 
 use std::ops::Range;
 
+use codec::crypt::{Content, DatasetKeys};
 use format::blkptr::{Block, BlockPtr, Dva};
+use format::crypt::Sealing;
 use format::objset::ZilHeader;
-use format::zil::{self, Body, Chain, Record};
+use format::zil::{self, Chain, Outline, Record};
 use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, ObjectId, ObjectType, Txg};
 use storage::{ReadError, Storage};
 
@@ -14,9 +16,11 @@ use storage::{ReadError, Storage};
 const OBJSET: usize = 2;
 const SEQ: usize = 3;
 
-/// A block pointer of a log block of `size` bytes.
-pub(crate) fn link(dva: Dva, size: u64, identity: [u64; 4], txg: Txg) -> Block {
+/// A block pointer of a log block of `size` bytes, which is sealed with `sealing` in an encrypted dataset.
+pub(crate) fn link(dva: Dva, size: u64, identity: [u64; 4], txg: Txg, sealing: Option<Sealing>) -> Block {
     Block {
+        encrypted: sealing.is_some(),
+        sealing,
         dvas: [dva, Dva::default(), Dva::default()],
         lsize: size,
         psize: size,
@@ -49,10 +53,29 @@ pub struct Contents {
     raw: Vec<u8>,
     range: Range<usize>,
     order: ByteOrder,
+    /// With what it is sealed.
+    sealing: Option<Sealing>,
 }
 
 impl Contents {
-    /// The records, oldest first.
+    /// What of the records can be read without a key, oldest first.
+    #[must_use]
+    pub fn outlines(&self) -> Box<dyn Iterator<Item = Result<Outline, Corrupt>> + '_> {
+        match self.sealing {
+            Some(_) => Box::new(zil::outlines(&self.raw, self.range.clone(), self.order)),
+            None => Box::new(self.records().map(|record| record.map(|record| Outline::from(&record)))),
+        }
+    }
+
+    /// Opens the block with the keys of its dataset, if it is sealed.
+    pub(crate) fn unseal(&mut self, keys: Option<&DatasetKeys>) -> Result<(), ReadError> {
+        let Some(sealing) = self.sealing.take() else { return Ok(()) };
+        let (keys, mac) = (keys.ok_or(ReadError::NoKey)?, codec::zilog::mac_of(&self.raw));
+        let opened = keys.open(Content::Log(self.order), &sealing, &mac, &mut self.raw);
+        opened.map_err(|_| ReadError::Unauthentic)
+    }
+
+    /// The records of a block that is not sealed, oldest first.
     pub fn records(&self) -> impl Iterator<Item = Result<Record, Corrupt>> + '_ {
         zil::records(&self.raw, self.range.clone(), self.order)
     }
@@ -93,7 +116,7 @@ impl<'a> Walk<'a> {
             }
             self.next = chain.next;
         }
-        Ok(Some(Contents { raw, range, order }))
+        Ok(Some(Contents { raw, range, order, sealing: block.sealing }))
     }
 }
 
@@ -112,11 +135,8 @@ impl Iterator for Walk<'_> {
 
 /// The data that a record refers to on disk, if its place was taken in `since` or later.
 #[must_use]
-pub fn data_of(record: &Record, since: Txg) -> Option<Block> {
-    match &record.body {
-        Body::Write(write) => write.ptr.block().copied().filter(|block| block.birth >= since),
-        _ => None,
-    }
+pub fn data_of(record: &Outline, since: Txg) -> Option<Block> {
+    record.ptr.block().copied().filter(|block| block.birth >= since)
 }
 
 /// What of a log the space maps call allocated, as of `synced`: the blocks that are to be there when it is claimed
@@ -140,8 +160,8 @@ pub fn allocated(
         found.push(block);
         let Some(contents) = walk.open(&block)? else { break };
         if claimed {
-            let records = contents.records().map_while(Result::ok);
-            let records = records.take_while(|record| is_claimed(header, record));
+            let records = contents.outlines().map_while(Result::ok);
+            let records = records.take_while(|record| is_claimed(header, record.seq));
             found.extend(records.filter_map(|record| data_of(&record, header.claim_txg)));
         }
     }
@@ -151,6 +171,6 @@ pub fn allocated(
 }
 
 /// Whether a record of a claimed chain was claimed.
-pub(crate) fn is_claimed(header: &ZilHeader, record: &Record) -> bool {
-    header.flags & ZilHeader::FLAG_CLAIM_LR_SEQ_VALID == 0 || record.seq <= header.claim_lr_seq
+pub(crate) fn is_claimed(header: &ZilHeader, seq: u64) -> bool {
+    header.flags & ZilHeader::FLAG_CLAIM_LR_SEQ_VALID == 0 || seq <= header.claim_lr_seq
 }

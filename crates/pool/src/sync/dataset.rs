@@ -35,10 +35,10 @@ impl Syncing<'_> {
         let txg = self.txg;
         self.sync_log(dataset)?;
         let watched = Freed::watch(self.mos(), dataset.id, prev)?;
+        let (io, entropy) = (dataset.objset().io(), &*self.inner.host.entropy);
         let (mut books, writer) = self.books(prev);
         books.freed = watched;
-        let io = dataset.objset().io();
-        let mut ctx = SyncCtx { io, txg, space: &mut books, writer, policy, mos_pass: 0 };
+        let mut ctx = SyncCtx { io, txg, space: &mut books, writer, policy, mos_pass: 0, entropy };
         let synced = dataset.objset().sync(&mut ctx, frozen)?;
         let Books { delta, unique, dead, freed, needs: found, .. } = books;
         needs.large_blocks |= found.large_blocks;

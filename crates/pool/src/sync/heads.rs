@@ -2,7 +2,7 @@
 //!
 //! Source: docs/format/06-mos-dsl.md §6, §9.5; 10-create-checklist.md §B.
 
-use dmu::Objset;
+use dmu::{BlockIo, Objset};
 use dsl::info::DatasetInfo;
 use dsl::new_head::{NewFilesystem, NewHead};
 use dsl::promises::Own;
@@ -34,8 +34,9 @@ impl Syncing<'_> {
             flags |= objset::FLAG_PROJECT_QUOTA;
         }
         let size = if at >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
-        let storage = self.inner.storage.clone();
-        let objset = Objset::create(storage, self.inner.budget.clone(), os_type, flags, size);
+        let keys = self.inner.keyring.keys_of(self.mos(), dir, &name)?;
+        let io = BlockIo::with_keys(self.inner.storage.clone(), keys);
+        let objset = Objset::create(io, self.inner.budget.clone(), os_type, flags, size);
         let newest = version::newest_filesystem(at);
         let filesystem = NewFilesystem { version: filesystem.version.min(newest), ..filesystem };
         initialise(&objset, &self.tx, &filesystem)?;

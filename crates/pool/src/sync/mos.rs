@@ -73,9 +73,9 @@ impl Syncing<'_> {
             }
             let policy = self.mos_policy();
             let txg = self.txg;
+            let (io, entropy) = (mos.objset.io(), &*self.inner.host.entropy);
             let (mut books, writer) = self.books(Txg(0));
-            let mut ctx =
-                SyncCtx { io: mos.objset.io(), txg, space: &mut books, writer, policy, mos_pass: pass };
+            let mut ctx = SyncCtx { io, txg, space: &mut books, writer, policy, mos_pass: pass, entropy };
             let synced = mos.objset.sync(&mut ctx, frozen)?;
             let mut delta = books.delta;
             // Everything in the MOS is metadata: what it would be uncompressed is not counted.
@@ -105,6 +105,7 @@ impl Syncing<'_> {
             single: self.mos().version() < version::COPIES,
             counts_sectors: self.mos().version() < version::DEFLATED,
             secondary: Default::default(),
+            encrypted: false,
         }
     }
 }

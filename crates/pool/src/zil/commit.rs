@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use codec::crypt::Content;
 use dmu::Object;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::zil::{self, Body, CHAIN_SIZE, Chain, Record, WRITE_HEADER, Write};
@@ -249,8 +250,9 @@ impl<'a> Batch<'a> {
             if let Some(block) = pool.storage.early(&draft, recipe) {
                 return Ok(Some(BlockPtr::Block(block)));
             }
-            let Encoded::Stored { payload, compression, checksum } =
-                pool.storage.encode(&draft, recipe, &pool.storage.salt())
+            let guard = self.dataset.objset().io().guard(&recipe, &*pool.host.entropy);
+            let Encoded::Stored { payload, compression, checksum, sealing } =
+                pool.storage.encode(&draft, recipe, &pool.storage.salt(), guard)
             else {
                 return Ok(None);
             };
@@ -271,6 +273,8 @@ impl<'a> Batch<'a> {
                 compression,
                 checksum_kind: recipe.checksum,
                 checksum,
+                encrypted: recipe.protection.is_some(),
+                sealing,
                 ..Block::plain(object.object_type(), txg)
             };
             // Known first: if it cannot be written, the sync of the txg takes the space back, or fails itself.
@@ -362,7 +366,7 @@ impl<'a> Batch<'a> {
         let used = self.raw.len();
         self.raw.resize(zil::written(used), 0);
         Chain { next: BlockPtr::Block(next), used: used as u64 }.encode(&mut self.raw, ByteOrder::Little);
-        codec_seal(&mut self.raw, &self.tail);
+        self.seal();
         let raw = std::mem::replace(&mut self.raw, vec![0; CHAIN_SIZE]);
         let (dva, size) = (self.tail.dvas[0], self.tail.lsize);
         let written = self.dataset.pool.storage.write_log(dva, size, raw.into());
@@ -383,6 +387,16 @@ impl<'a> Batch<'a> {
         Ok(written?)
     }
 
+    /// Completes the block that is about to be written.
+    fn seal(&mut self) {
+        let mac = self.tail.sealing.map(|sealing| {
+            let keys = self.dataset.objset().io().keys().expect("only with the keys there is such a block");
+            let sealed = keys.seal(Content::Log(ByteOrder::Little), &sealing, &mut self.raw);
+            sealed.expect("records that were just encoded fit into their block")
+        });
+        codec::zilog::seal(&mut self.raw, self.tail.checksum.0, mac);
+    }
+
     /// A place for the next block, and the txg that it belongs to, held open.
     fn reserve(&self, want: u64) -> Result<(Tx, Block)> {
         let pool = &self.dataset.pool;
@@ -390,7 +404,8 @@ impl<'a> Batch<'a> {
         loop {
             let tx = pool.groups.begin_log()?;
             if let Some((dva, size)) = pool.log_space.take(tx.txg(), want) {
-                let next = chain::link(dva, size, chain::next_identity(&self.tail), tx.txg());
+                let sealing = self.dataset.log_sealing();
+                let next = chain::link(dva, size, chain::next_identity(&self.tail), tx.txg(), sealing);
                 return Ok((tx, next));
             }
             drop(tx);
@@ -424,10 +439,6 @@ impl<'a> Batch<'a> {
         self.finished = true;
         Ok(())
     }
-}
-
-fn codec_seal(raw: &mut [u8], block: &Block) {
-    codec::zilog::seal(raw, block.checksum.0);
 }
 
 impl Drop for Batch<'_> {

@@ -17,6 +17,7 @@ mod sync;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
+use format::crypt::Sealing;
 use format::zil::Record;
 use format::{BlockPtr, ObjectId};
 use storage::Record as Bytes;
@@ -106,12 +107,18 @@ impl Dataset {
         Ok(())
     }
 
+    /// With what the next log block is sealed, in an encrypted dataset.
+    fn log_sealing(&self) -> Option<Sealing> {
+        let entropy = &self.pool.host.entropy;
+        self.objset().io().keys().map(|keys| keys.next_sealing(&mut |bytes| entropy.fill(bytes)))
+    }
+
     /// Reads the data that a record of a log refers to.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn read_log_data(&self, ptr: &BlockPtr) -> Result<Bytes> {
-        Ok(self.pool.storage.read_once(ptr)?)
+        Ok(self.objset().io().read_once(ptr)?)
     }
 
     /// Keeps the dataset open and lets every sync look at its log.
@@ -131,7 +138,8 @@ pub struct Replay<'a> {
 impl Replay<'_> {
     /// The records that are not part of the dataset yet, oldest first.
     pub fn records(&self) -> impl Iterator<Item = Result<Record>> + '_ {
-        recover::unreplayed(&self.dataset.pool.storage, self.dataset.id, &self.header)
+        let keys = self.dataset.objset().io().keys();
+        recover::unreplayed(&self.dataset.pool.storage, self.dataset.id, &self.header, keys)
     }
 
     /// The next change made under a transaction is the last one of record `seq`: when that txg is on disk, the record

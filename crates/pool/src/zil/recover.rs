@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use codec::crypt::DatasetKeys;
 use dmu::Objset;
 use format::blkptr::Block;
 use format::objset::ZilHeader;
-use format::zil::{Body, Record};
+use format::zil::Record;
 use format::{ObjectId, Txg};
 use storage::Storage;
 use storage::allocator::{Allocator, SpaceMapSource};
@@ -74,8 +75,8 @@ fn dropped(inner: &Inner, name: &str, id: ObjectId, header: ZilHeader, synced: T
         blocks.push(block);
         let Ok(Some(contents)) = walk.open(&block) else { break };
         // The data that records refer to belongs to the log from the claim on.
-        let records = contents.records().map_while(Result::ok);
-        let records = records.take_while(|record| claimed && chain::is_claimed(&header, record));
+        let records = contents.outlines().map_while(Result::ok);
+        let records = records.take_while(|record| claimed && chain::is_claimed(&header, record.seq));
         blocks.extend(records.filter_map(|record| chain::data_of(&record, header.claim_txg)));
     }
     blocks.retain(|block| claimed || block.birth <= synced);
@@ -102,14 +103,14 @@ fn examine(
         last_block = chain::seq(&block);
         blocks.push(block);
         let Some(contents) = walk.open(&block)? else { break };
-        for record in contents.records() {
+        for record in contents.outlines() {
             let record = record.map_err(|why| bad_log(name, why))?;
-            if !chain::is_claimed(&header, &record) {
+            if !chain::is_claimed(&header, record.seq) {
                 break 'chain;
             }
             if let Some(place) = chain::data_of(&record, first_txg) {
                 // The last records of a crash may refer to data that never arrived: there the log ends.
-                if !claimed && storage.reader().read_uncached(&place).is_err() {
+                if !claimed && storage.read_stored(&place).is_err() {
                     cut_off = true;
                     break 'chain;
                 }
@@ -117,7 +118,7 @@ fn examine(
             }
             last_record = record.seq;
             if record.txg >= first_txg && record.seq > header.replay_seq {
-                if let Body::CloneRange(_) = record.body {
+                if record.clones {
                     return Err(bad_log(name, "block cloning is not supported"));
                 }
                 replay = true;
@@ -205,11 +206,12 @@ impl Found {
     }
 }
 
-/// The records of a claimed log that are not done, oldest first.
+/// The records of a claimed log that are not done, oldest first. Sealed ones are opened with `keys`.
 pub(super) fn unreplayed<'a>(
     storage: &'a Storage,
     id: ObjectId,
     header: &ZilHeader,
+    keys: Option<&'a DatasetKeys>,
 ) -> impl Iterator<Item = Result<Record>> + 'a {
     let header = *header;
     let mut walk = Walk::new(storage, id, &header);
@@ -220,7 +222,7 @@ pub(super) fn unreplayed<'a>(
             if let Some(record) = ready.pop_front() {
                 return Some(Ok(record));
             }
-            let contents = match walk.next().map(|block| walk.open(&block)) {
+            let mut contents = match walk.next().map(|block| walk.open(&block)) {
                 Some(Ok(Some(contents))) => contents,
                 Some(Err(error)) => return Some(Err(error.into())),
                 // The end, which must be where it was when the log was claimed.
@@ -230,9 +232,13 @@ pub(super) fn unreplayed<'a>(
                 }
                 _ => return None,
             };
+            if let Err(error) = contents.unseal(keys) {
+                last = u64::MAX;
+                return Some(Err(error.into()));
+            }
             for record in contents.records() {
                 let Ok(record) = record else { break };
-                if !chain::is_claimed(&header, &record) {
+                if !chain::is_claimed(&header, record.seq) {
                     break;
                 }
                 last = record.seq;

@@ -98,7 +98,7 @@ impl Syncing<'_> {
         let entropy = &self.inner.host.entropy;
         let sa_xattrs = self.announce_sa_xattrs(dataset)?;
         let identity = chain::first_identity([entropy.u64(), entropy.u64()], dataset.id);
-        let block = chain::link(dva, size, identity, self.txg);
+        let block = chain::link(dva, size, identity, self.txg, dataset.log_sealing());
         let mut state = dataset.log.lock();
         state.chain = VecDeque::from([Link { block, max_txg: Txg(0), written: false }]);
         state.phase = Phase::On;

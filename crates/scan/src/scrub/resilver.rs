@@ -127,7 +127,7 @@ fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
         write_all(storage, storage.missed_log(&block)?)?;
         let Some(contents) = walk.open(&block)? else { break };
         let claimed = header.claim_txg.0 != 0;
-        let records = contents.records().map_while(std::result::Result::ok);
+        let records = contents.outlines().map_while(std::result::Result::ok);
         for data in records.filter_map(|record| chain::data_of(&record, header.claim_txg)) {
             if claimed && let Ok(missed) = storage.reader().missed(&data) {
                 write_all(storage, missed)?;

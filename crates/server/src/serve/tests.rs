@@ -25,6 +25,7 @@ fn server(folder: &Path) -> Option<Arc<Server>> {
         casesensitivity: 0,
         project_quota: true,
         version: 5,
+        encryption: Default::default(),
     };
     let spec =
         CreateSpec { ashift: Some(12), ..CreateSpec::new("tank", vec![disk], new(), zpl::initialiser()) };

@@ -6,8 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use format::crypt::{KeyFormat, Suite};
+
 use pool::props::Value;
-use pool::{CreateSpec, NewFilesystem, Options, Pool};
+use pool::{CreateSpec, NewEncryption, NewFilesystem, Options, OwnKey, Pool, UserKey, Wanted};
 use storage::host::{Access, Disk, FileDisk, Host};
 use zpl::Filesystem;
 
@@ -40,6 +42,29 @@ pub struct Bed {
     pub dirty_max: Option<u64>,
 }
 
+/// How `tank/fs` is encrypted in the tests that say so, and in all with the environment variable `CENOTE_TEST_SUITE`.
+pub fn encrypted_with(suite: Suite) -> NewEncryption {
+    let user_key = UserKey { format: KeyFormat::Raw, salt: 0, iterations: 0 };
+    let key = user_key.wrapping(&[7; 32]).unwrap();
+    NewEncryption { wanted: Wanted::On(suite), own: Some(Arc::new(OwnKey { user_key, key })) }
+}
+
+fn encryption() -> NewEncryption {
+    let Ok(name) = std::env::var("CENOTE_TEST_SUITE") else { return NewEncryption::default() };
+    encrypted_with(Suite::ALL.into_iter().find(|suite| suite.name() == name).expect("a suite"))
+}
+
+/// Loads the key of each encryption root.
+pub fn unlock(pool: &Pool) {
+    for info in pool.list("tank", None, false).unwrap() {
+        let Some(encryption) = pool.encryption(&info).unwrap() else { continue };
+        if encryption.root == info.name && !encryption.is_loaded {
+            let key = encryption.object.user_key.wrapping(&[7; 32]).unwrap();
+            pool.load_key(&info, key, false).unwrap();
+        }
+    }
+}
+
 impl Bed {
     pub fn new(seed: u64, properties: &[(&str, u64)], casesensitivity: u64, normalization: u64) -> Bed {
         Bed::sized(512 << 20, seed, properties, casesensitivity, normalization)
@@ -48,6 +73,18 @@ impl Bed {
     /// One whose pool syncs only when it is asked to.
     pub fn stepwise(seed: u64, properties: &[(&str, u64)]) -> Bed {
         Bed::made(256 << 20, seed, properties, (0, 0), true, 9)
+    }
+
+    /// One whose file system is encrypted, and whose pool syncs only when it is asked to.
+    pub fn encrypted(seed: u64, suite: Suite) -> Bed {
+        let mut bed = Bed::stepwise(seed, &[]);
+        bed.fs = None;
+        bed.pool().destroy_dataset("tank/fs").unwrap();
+        let new = new_filesystem(bed.pool().host(), 0, 0);
+        let new = NewFilesystem { encryption: encrypted_with(suite), ..new };
+        bed.pool().create_filesystem("tank/fs", Vec::new(), new, zpl::initialiser()).unwrap();
+        bed.fs = Some(Filesystem::open(bed.pool().open("tank/fs").unwrap()).unwrap());
+        bed
     }
 
     pub fn sized(
@@ -89,7 +126,10 @@ impl Bed {
         };
         let pool = Pool::create(spec, options).unwrap();
         let local = properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value))).collect();
-        let new = new_filesystem(&host, casesensitivity, normalization);
+        let new = NewFilesystem {
+            encryption: encryption(),
+            ..new_filesystem(&host, casesensitivity, normalization)
+        };
         pool.create_filesystem("tank/fs", local, new, zpl::initialiser()).unwrap();
         let fs = Filesystem::open(pool.open("tank/fs").unwrap()).unwrap();
         Bed { folder, pool: Some(pool), fs: Some(fs), seed, stepwise, dirty_max: None }
@@ -128,12 +168,18 @@ impl Bed {
         self.pool = None;
     }
 
-    pub fn reopen(&mut self) {
+    /// The pool as it was left, imported.
+    pub fn import(&mut self) -> Pool {
         self.seed += 1;
         let usual = options(self.seed);
         let dirty_max = self.dirty_max.unwrap_or(usual.dirty_max);
         let options = Options { stepwise: self.stepwise, dirty_max, ..usual };
-        let pool = Pool::import_disks(vec![disk(&self.path(), true)], options).unwrap();
+        Pool::import_disks(vec![disk(&self.path(), true)], options).unwrap()
+    }
+
+    pub fn reopen(&mut self) {
+        let pool = self.import();
+        unlock(&pool);
         self.fs = Some(Filesystem::open(pool.open("tank/fs").unwrap()).unwrap());
         self.pool = Some(pool);
     }

@@ -1,7 +1,7 @@
 //! Subcommands of `zfs` that are not there yet.
 
-use crate::args::{flag, property, value};
-use crate::command::{Command, Run, Targets};
+use crate::args::{flag, value};
+use crate::command::{Command, Run};
 
 /// `zfs share`.
 pub static SHARE: Command = Command {
@@ -20,24 +20,6 @@ pub static UNSHARE: Command = Command {
     syntax: &["unshare -a [nfs|smb]|FILESYSTEM|MOUNTPOINT"],
     options: &[flag("a", "of all")],
     run: Run::Missing(Some("share the mounted folder with the NFS or SMB server of the system")),
-    ..Command::ZFS
-};
-
-/// `zfs change-key`.
-pub static CHANGE_KEY: Command = Command {
-    name: "change-key",
-    about: "changes the key of an encrypted dataset",
-    syntax: &[
-        "change-key [-l] [-o PROPERTY=VALUE]… FILESYSTEM|VOLUME",
-        "change-key -i [-l] FILESYSTEM|VOLUME",
-    ],
-    options: &[
-        flag("i", "uses the key of the parent"),
-        flag("l", "loads the key first"),
-        property("o", "sets a property of the key"),
-    ],
-    targets: Targets::First,
-    run: Run::Missing(Some("encrypted datasets are read and not written")),
     ..Command::ZFS
 };
 

@@ -1,0 +1,38 @@
+//! How a new dataset is to be encrypted, as whoever makes it says.
+
+use std::sync::Arc;
+
+use codec::crypt::WrappingKey;
+use format::crypt::Suite;
+
+use crate::keys::UserKey;
+
+/// A user's key, and how it is made from what the user gives.
+#[derive(Clone, Debug)]
+pub struct OwnKey {
+    /// What the user gives.
+    pub user_key: UserKey,
+    /// What that becomes.
+    pub key: WrappingKey,
+}
+
+/// The property `encryption` of a new dataset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// As the dataset above.
+    #[default]
+    Inherit,
+    /// Not encrypted.
+    Off,
+    /// With this suite.
+    On(Suite),
+}
+
+/// How a new dataset is to be encrypted.
+#[derive(Clone, Debug, Default)]
+pub struct NewEncryption {
+    /// Whether it is.
+    pub wanted: Wanted,
+    /// It becomes an encryption root with this key.
+    pub own: Option<Arc<OwnKey>>,
+}
