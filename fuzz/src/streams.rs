@@ -5,10 +5,15 @@ use std::sync::{Arc, LazyLock};
 
 use ::stream::{Incoming, Receiver, SendSource, Sender};
 use codec::RunningFletcher4;
+use dmu::NewObject;
+use format::crypt::{KeyFormat, Suite};
 use format::stream::{self, Record, Write};
-use format::{ByteOrder, Guid, NvList, NvValue};
+use format::{ByteOrder, Guid, NvList, NvValue, ObjectType};
 use pool::props::DatasetKind;
-use pool::{Options, Pool, ReceiveOptions, SendFlags};
+use pool::{
+    Hold, NewEncryption, NewFilesystem, Options, OwnKey, Pool, ReceiveOptions, SendFlags, UserKey, Wanted,
+    WrappingKey,
+};
 use sim::Story;
 use sim::forge::{PatchedDisk, Patches};
 use sim::reading::{self, Limits};
@@ -41,7 +46,8 @@ const INTO: &str = "tank/in";
 /// A record as it is in the stream, and its payload.
 type Piece = (Vec<u8>, Vec<u8>);
 
-/// Streams of the sample: of its first snapshot, and from there to its second one.
+/// Streams of the sample: of its first snapshot, and from there to its second one; the last are raw streams of an encrypted file
+/// system.
 static STREAMS: LazyLock<Vec<[Vec<Piece>; 2]>> = LazyLock::new(|| {
     let disk: Arc<dyn Disk> = Arc::new(PatchedDisk::new(SAMPLE.image().clone(), Patches::new()));
     let options = Options { read_only: true, anonymous: true, ..Options::default() };
@@ -52,13 +58,47 @@ static STREAMS: LazyLock<Vec<[Vec<Piece>; 2]>> = LazyLock::new(|| {
         pieces(&stream)
     };
     let from = Sender::new(&pool).send_source("tank/fs@one").expect("a snapshot of the sample");
-    [false, true]
-        .map(|on| {
-            let flags = SendFlags { large_blocks: on, embedded: on, compressed: on };
-            [sent(flags, "tank/fs@one", None), sent(flags, "tank/fs@two", Some(&from))]
-        })
-        .into()
+    let mut streams = Vec::from([false, true].map(|on| {
+        let flags = SendFlags { large_blocks: on, embedded: on, compressed: on, raw: false };
+        [sent(flags, "tank/fs@one", None), sent(flags, "tank/fs@two", Some(&from))]
+    }));
+    streams.push(raw_streams());
+    streams
 });
+
+/// Raw streams of an encrypted file system: full, and an increment.
+fn raw_streams() -> [Vec<Piece>; 2] {
+    let story = Story::seeded(4);
+    let pool = story.pool();
+    let user_key = UserKey { format: KeyFormat::Raw, salt: 0, iterations: 0 };
+    let key = WrappingKey::raw(&[7; 32]).expect("raw keys have 32 bytes");
+    let own = Some(Arc::new(OwnKey { user_key, key }));
+    let encryption = NewEncryption { wanted: Wanted::On(Suite::DEFAULT), own };
+    let new = NewFilesystem { encryption, ..NewFilesystem::plain(pool.host()) };
+    pool.create_filesystem("tank/sealed", Vec::new(), new, Arc::new(|_, _, _| Ok(())))
+        .expect("there is room");
+    let dataset = pool.open("tank/sealed").expect("its key is loaded");
+    let sent = |name: &str, objects: u8, from: Option<&SendSource>| {
+        for number in 0..objects {
+            let tx = dataset.begin(Hold::write(1 << 16)).expect("there is room");
+            let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS)
+                .block_size(1024)
+                .bonus(ObjectType::SA, vec![number; 40]);
+            let object = dataset.objset().create_object(&tx, new).expect("there are numbers");
+            object.write(&tx, 0, &vec![number + 1; 3000]).expect("nothing is read");
+            if number == 1 {
+                object.set_spill(&tx, Some(vec![number; 512]));
+            }
+        }
+        pool.snapshot(&[name.to_owned()], &[]).expect("there is room");
+        let (flags, mut stream) = (SendFlags { raw: true, ..SendFlags::default() }, Vec::new());
+        Sender::new(pool).send(name, from, flags, &mut stream, &mut |_| {}).expect("it can be sent");
+        pieces(&stream)
+    };
+    let full = sent("tank/sealed@one", 5, None);
+    let from = Sender::new(pool).send_source("tank/sealed@one").expect("it was just taken");
+    [full, sent("tank/sealed@two", 2, Some(&from))]
+}
 
 /// Takes a sound stream apart.
 fn pieces(mut stream: &[u8]) -> Vec<Piece> {
@@ -175,7 +215,7 @@ fn receive(pool: &Pool, stream: &[u8], options: &ReceiveOptions) -> Result<(), p
 /// A full stream and an increment, changed, into a pool: they may be refused. The pool stays sound, and can be read.
 pub fn receive_stream(data: &[u8]) {
     let mut choices = Choices(data);
-    let [full, increment] = &STREAMS[choices.below(2) as usize];
+    let [full, increment] = &STREAMS[choices.below(3) as usize];
     let options = ReceiveOptions {
         force: choices.below(2) == 1,
         resumable: choices.below(4) == 3,

@@ -27,6 +27,8 @@ pub struct Head {
     pub compress: u8,
     /// Largest block id written and not truncated.
     pub max_blkid: u64,
+    /// Levels that the tree has at least.
+    pub levels: u8,
 }
 
 impl Head {
@@ -42,6 +44,7 @@ impl Head {
             checksum: dnode.checksum,
             compress: dnode.compress,
             max_blkid: dnode.max_blkid,
+            levels: dnode.levels,
         }
     }
 
@@ -50,7 +53,7 @@ impl Head {
         Dnode {
             object_type: self.object_type,
             indirect_shift: self.indirect_shift,
-            levels: 1,
+            levels: self.levels,
             bonus_type: self.bonus_type,
             checksum: self.checksum,
             compress: self.compress,
@@ -64,6 +67,20 @@ impl Head {
             spill: None,
         }
     }
+}
+
+/// The form that the dnode of an object in a sealed dataset has where it comes from: the authentication code of its block covers
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedForm {
+    /// Levels of the tree.
+    pub levels: u8,
+    /// Pointers in the dnode.
+    pub nblkptr: u8,
+    /// Largest block id.
+    pub max_blkid: u64,
+    /// All that there is room for behind the pointers, as it lies on the disk; empty where there is no bonus.
+    pub area: Vec<u8>,
 }
 
 /// What a new object is to be.
@@ -133,6 +150,7 @@ impl NewObject {
             checksum: self.checksum,
             compress: self.compress,
             max_blkid: 0,
+            levels: 1,
         }
     }
 }

@@ -31,7 +31,7 @@ pub use bound::KILLED;
 pub use budget::DirtyBudget;
 pub use context::{Space, SyncCtx};
 pub use error::Error;
-pub use head::{Head, NewObject};
+pub use head::{Head, NewObject, SealedForm};
 pub use io::BlockIo;
 pub use object::{Object, Trail};
 pub use objset::{Frozen, Objset, Special};

@@ -10,9 +10,9 @@ use codec::Salt;
 use format::blkptr::{Block, BlockPtr};
 use format::dnode::{self, Dnode, SLOT, SLOTS_PER_BLOCK};
 use format::objset as phys;
-use format::{ObjectId, ObjectType, Txg};
+use format::{Compression, ObjectId, ObjectType, Txg};
 use storage::write::{Encoded, Encoding};
-use storage::{Draft, Guard, Storage};
+use storage::{AsStored, Draft, Guard, Storage};
 
 use crate::context::SyncCtx;
 use crate::object::{Closed, Object, Spill};
@@ -38,7 +38,34 @@ struct Done {
     after: Option<Dnode>,
 }
 
+/// The dnodes in blocks of the meta-dnode, in the order of their numbers.
+fn in_blocks(done: &[Done]) -> Vec<&Done> {
+    let mut changed: Vec<&Done> = done.iter().filter(|done| done.syncing.object.id().0 < 1 << 48).collect();
+    changed.sort_by_key(|done| done.syncing.object.id());
+    changed
+}
+
 impl Done {
+    /// Number of its block of the meta-dnode.
+    fn blkid(&self) -> u64 {
+        self.syncing.object.id().0 / SLOTS_PER_BLOCK as u64
+    }
+
+    /// Puts the dnode into its block as [`Done::put_dnode`], with what lies behind its pointers as it came.
+    fn put_sealed_dnode(&self, block: &mut [u8]) {
+        let before = block.to_vec();
+        self.put_dnode(block);
+        let Some(dnode) = &self.after else { return };
+        let slot = (self.syncing.object.id().0 % SLOTS_PER_BLOCK as u64) as usize * SLOT;
+        let at = slot + dnode::HEADER + dnode.block_ptrs.len() * format::blkptr::SIZE;
+        let room = at..at + dnode.bonus_capacity();
+        let area = match &self.syncing.closed.dirty.area {
+            Some(area) => &area[..area.len().min(room.len())],
+            None => &before[room.clone()],
+        };
+        block[room.start..room.start + area.len()].copy_from_slice(area);
+    }
+
     /// Puts the dnode into its block of the meta-dnode, where the old one was.
     fn put_dnode(&self, block: &mut [u8]) {
         let slot = (self.syncing.object.id().0 % SLOTS_PER_BLOCK as u64) as usize * SLOT;
@@ -91,8 +118,9 @@ impl Objset {
     /// If something changed in an encrypted objset whose keys are not there.
     pub fn sync(&self, ctx: &mut SyncCtx<'_, '_>, frozen: Frozen) -> Result<Synced> {
         let is_locked = ctx.policy.encrypted && ctx.io.keys().is_none();
+        let is_arriving = self.is_arriving();
         assert!(
-            !is_locked || frozen.is_empty(),
+            !is_locked || is_arriving || frozen.is_empty(),
             "nothing in an encrypted dataset is changed without its keys"
         );
         let mut done = sync_objects(ctx, frozen, self.counted())?;
@@ -112,7 +140,10 @@ impl Objset {
             drop(root);
             done.extend(specials);
         }
-        let meta = self.sync_meta(ctx, &done)?;
+        let meta = match is_arriving {
+            true => self.sync_sealed_meta(ctx, &done)?,
+            false => self.sync_meta(ctx, &done)?,
+        };
         let ptr = self.write_root(ctx, meta.clone())?;
         Ok(Synced { done, meta, ptr })
     }
@@ -133,18 +164,15 @@ impl Objset {
 
     /// Puts the changed dnodes into the blocks of the meta-dnode and writes those.
     fn sync_meta(&self, ctx: &mut SyncCtx<'_, '_>, done: &[Done]) -> Result<Dnode> {
-        let blkid_of = |done: &&Done| done.syncing.object.id().0 / SLOTS_PER_BLOCK as u64;
-        let mut changed: Vec<&Done> =
-            done.iter().filter(|done| done.syncing.object.id().0 < 1 << 48).collect();
-        changed.sort_by_key(|done| done.syncing.object.id());
+        let changed = in_blocks(done);
         let before = self.meta.synced().expect("the meta-dnode always exists");
-        let max_blkid = changed.last().map_or(0, blkid_of).max(before.max_blkid);
+        let max_blkid = changed.last().map_or(0, |done| done.blkid()).max(before.max_blkid);
         let mut tree = TreeWriter::new(ObjectId(0), Dnode::clone(&before), max_blkid);
         tree.dnode_mut().max_blkid = max_blkid;
         let plan = ctx.encoding(tree.dnode_mut(), 0);
         // One after another: all of them may be far more than the changes in them.
-        let leaves = changed.chunk_by(|a, b| blkid_of(a) == blkid_of(b)).map(|group| -> Result<_> {
-            let blkid = blkid_of(&group[0]);
+        let leaves = changed.chunk_by(|a, b| a.blkid() == b.blkid()).map(|group| -> Result<_> {
+            let blkid = group[0].blkid();
             let mut block = self.meta.block(blkid)?.to_vec();
             group.iter().for_each(|done| done.put_dnode(&mut block));
             Ok((dnodes_in(&block), Leaf { owner: 0, blkid, draft: Arc::new(block).into(), plan }))
@@ -177,6 +205,36 @@ impl Objset {
                     Ok::<(), Error>(())
                 },
             )?;
+        }
+        tree.finish(ctx)
+    }
+
+    /// As [`Objset::sync_meta`] where a raw stream arrives: each block is sealed already, with what the stream said last.
+    fn sync_sealed_meta(&self, ctx: &mut SyncCtx<'_, '_>, done: &[Done]) -> Result<Dnode> {
+        let before = self.meta.synced().expect("the meta-dnode always exists");
+        let max_blkid = self.arriving_max_blkid().max(before.max_blkid);
+        let mut tree = TreeWriter::new(ObjectId(0), Dnode::clone(&before), max_blkid);
+        tree.dnode_mut().max_blkid = max_blkid;
+        let plan = ctx.encoding(tree.dnode_mut(), 0);
+        let salt = ctx.storage().salt();
+        for group in in_blocks(done).chunk_by(|a, b| a.blkid() == b.blkid()) {
+            let blkid = group[0].blkid();
+            let mut block = self.meta.block(blkid)?.to_vec();
+            group.iter().for_each(|done| done.put_sealed_dnode(&mut block));
+            let old = tree.entry(ctx, 0, blkid)?;
+            let fill = dnodes_in(&block);
+            let encoded = match codec::is_zero(&block) {
+                true => Encoded::Hole,
+                false => {
+                    let (sealing, mac) = self.take_seal(blkid, &old);
+                    let lsize = block.len() as u64;
+                    let moved =
+                        AsStored { lsize, compression: Compression::Off, sealing: Some(sealing), mac };
+                    let draft = Draft::moved(Arc::new(block), moved);
+                    ctx.storage().encode(&draft, plan.recipe, &salt, Guard::default())
+                }
+            };
+            tree.set(ctx, blkid, encoded, fill)?;
         }
         tree.finish(ctx)
     }
@@ -339,7 +397,8 @@ impl Current {
         let dnode = tree_dnode(&syncing);
         let closed = &syncing.closed;
         let reach = if closed.gone { 0 } else { closed.head.max_blkid };
-        let tree = TreeWriter::new(syncing.object.id(), dnode, reach);
+        let levels = if closed.gone { 1 } else { closed.head.levels };
+        let tree = TreeWriter::with_levels(syncing.object.id(), dnode, reach, levels);
         let frees = closed.dirty.freed.iter().collect();
         Current { owner, syncing, tree, frees }
     }
@@ -387,7 +446,7 @@ impl Current {
         match &closed.dirty.spill {
             Spill::Kept => {}
             Spill::Gone => self.tree.set_spill(ctx, None)?,
-            Spill::Set(record) => self.tree.set_spill(ctx, Some(record))?,
+            Spill::Set(draft) => self.tree.set_spill(ctx, Some(draft))?,
         }
         let dnode = self.tree.finish(ctx)?;
         Ok(Done { syncing: self.syncing, after: Some(dnode) })

@@ -34,8 +34,13 @@ pub(crate) struct TreeWriter {
 
 impl TreeWriter {
     /// `dnode` is the object as on disk (or fresh, without blocks); the tree grows to reach `max_blkid`.
-    pub(crate) fn new(object: ObjectId, mut dnode: Dnode, max_blkid: u64) -> TreeWriter {
-        let wanted = dnode::levels_for(max_blkid, dnode.block_ptrs.len(), dnode.indirect_shift);
+    pub(crate) fn new(object: ObjectId, dnode: Dnode, max_blkid: u64) -> TreeWriter {
+        TreeWriter::with_levels(object, dnode, max_blkid, 1)
+    }
+
+    /// As [`TreeWriter::new`]; the tree has `least` levels at least.
+    pub(crate) fn with_levels(object: ObjectId, mut dnode: Dnode, max_blkid: u64, least: u8) -> TreeWriter {
+        let wanted = dnode::levels_for(max_blkid, dnode.block_ptrs.len(), dnode.indirect_shift).max(least);
         let mut open: Vec<Option<Node>> = (1..wanted.max(dnode.levels)).map(|_| None).collect();
         while dnode.levels < wanted {
             // The old roots become the first entries of a new block above them.
@@ -343,7 +348,7 @@ impl TreeWriter {
     pub(crate) fn set_spill(
         &mut self,
         ctx: &mut SyncCtx<'_, '_>,
-        content: Option<&storage::Record>,
+        content: Option<&storage::Draft>,
     ) -> Result<()> {
         let old = self.dnode.spill.unwrap_or_default();
         match content {
@@ -351,11 +356,20 @@ impl TreeWriter {
                 self.forget(ctx, &old)?;
                 self.dnode.spill = None;
             }
-            Some(record) => {
+            Some(draft) => {
                 let mut owner = self.dnode.clone();
                 owner.object_type = self.dnode.bonus_type;
                 let encoding = ctx.encoding(&owner, 0);
-                let ptr = ctx.write(record, encoding, &owner, 0, 1, &old)?;
+                let ptr = match draft.as_moved() {
+                    None => ctx.write(draft.record(), encoding, &owner, 0, 1, &old)?,
+                    Some(moved) => {
+                        owner.block_size = moved.lsize as u32;
+                        let salt = ctx.storage().salt();
+                        let guard = storage::Guard::default();
+                        let encoded = ctx.storage().encode(draft, encoding.recipe, &salt, guard);
+                        ctx.place(encoded, &owner, 0, 1, &old)?
+                    }
+                };
                 self.account(ctx, &old, &ptr);
                 self.dnode.spill = Some(ptr);
             }

@@ -294,6 +294,7 @@ impl Change<'_> {
             os_type,
             filesystem: new.clone(),
             initialise: init.clone(),
+            sealed: None,
         };
         self.create_guarded_head(new, encryption, false)?;
         self.count_new_dir(dir, parent)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dmu::Objset;
 use format::ObjectId;
 use format::objset::ObjsetType;
+use format::stream::KeyData;
 use format::znode::master::ZPL_VERSION;
 use storage::host::Host;
 
@@ -50,6 +51,8 @@ impl NewFilesystem {
 
 /// A head that has a place among the datasets, and nothing in it yet.
 pub struct NewHead {
+    /// Where a raw stream is to arrive: what it says of the head.
+    pub sealed: Option<KeyData>,
     /// Its directory.
     pub dir: ObjectId,
     /// Its full name.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dmu::zap;
 use format::dsl_dataset::{CASE_INSENSITIVE, INCONSISTENT};
 use format::objset::ObjsetType;
-use format::stream::{Begin, feature, flag};
+use format::stream::{Begin, KeyData, feature, flag};
 use format::zap::Value as Stored;
 use format::{ObjectId, ObjectType, Txg, features};
 
@@ -16,7 +16,9 @@ use crate::create::NEW_OBJECTS;
 use crate::encrypt::Judged;
 use crate::new_encryption::NewEncryption;
 use crate::new_head::{Initialise, NewFilesystem, NewHead};
+use crate::opening::{Opening, user_key};
 use crate::partial::{WORKING, partial, resume};
+use crate::props::Value;
 use crate::received::{PropertyRefusal, ReceiveOptions, waits};
 use crate::sizes::Sizes;
 use crate::space::{Category, add_space, move_space};
@@ -81,7 +83,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// Why there can be none.
-    pub fn make_place(&mut self, place: &Place, fs: &str, begin: &Begin) -> Result<(ObjectId, ObjectId)> {
+    pub fn make_place(&mut self, place: &Place, fs: &str, opening: &Opening) -> Result<(ObjectId, ObjectId)> {
         let mos = self.mos();
         let pool = self.view.pool.clone();
         let name = place.working_name(fs);
@@ -97,8 +99,11 @@ impl Change<'_> {
             return Err(KeyError::ReceivedOver.into());
         }
         let encryption = match place {
-            Place::New | Place::Replace => self.judge_encryption(Some(parent), &NewEncryption::default())?,
-            Place::Clone(_) | Place::Onto(_) => None,
+            Place::New | Place::Replace if opening.keys.is_none() => {
+                self.judge_encryption(Some(parent), &NewEncryption::default())?
+            }
+            // A clone has the keys of its origin, and a raw stream brings its own.
+            _ => None,
         };
         if let Some(left) = tree::child(mos, parent, leaf)? {
             if leaf != WORKING {
@@ -112,7 +117,7 @@ impl Change<'_> {
         }
         match place {
             Place::Clone(origin) | Place::Onto(origin) => self.clone_snapshot(origin, &name, &[]),
-            Place::New | Place::Replace => self.create_received(parent, leaf, &name, begin, encryption),
+            Place::New | Place::Replace => self.create_received(parent, leaf, &name, opening, encryption),
         }
     }
 
@@ -165,6 +170,7 @@ impl Change<'_> {
             (feature::LARGE_BLOCKS, resume::LARGE_BLOCKS),
             (feature::EMBED_DATA, resume::EMBEDDED),
             (feature::COMPRESSED, resume::COMPRESSED),
+            (feature::RAW, resume::RAW),
         ] {
             if begin.features & bit != 0 {
                 put(key, 1)?;
@@ -209,17 +215,27 @@ impl Change<'_> {
         parent: ObjectId,
         leaf: &str,
         name: &str,
-        begin: &Begin,
+        opening: &Opening,
         encryption: Option<Judged>,
     ) -> Result<(ObjectId, ObjectId)> {
+        let Opening { begin, keys } = opening;
         let mut filesystem = NewFilesystem::plain(&self.mos().host);
         let dir_id = self.create_dir(parent, leaf)?;
+        if let Some(keys) = keys {
+            // The keys come with the stream, and it is not known here whose key opens them.
+            self.create_key_object(dir_id, dir_id, &keys.wrapped, &user_key(keys))?;
+            self.set_property(dir_id, "keylocation", Some(&Value::Text("prompt".into())))?;
+        }
         filesystem.casesensitivity = u64::from(begin.flags & flag::CASE_INSENSITIVE != 0);
         let os_type = if begin.objset_type == 3 { ObjsetType::Zvol } else { ObjsetType::Zfs };
         // The stream brings all objects.
         let initialise: Initialise = Arc::new(|_, _, _| Ok(()));
-        let new = NewHead { dir: dir_id, name: name.to_owned(), os_type, filesystem, initialise };
+        let name = name.to_owned();
+        let new = NewHead { sealed: *keys, dir: dir_id, name, os_type, filesystem, initialise };
         let id = self.create_guarded_head(new, encryption, false)?;
+        if keys.is_some() {
+            self.mark_encrypted(id)?;
+        }
         self.count_new_dir(dir_id, parent)?;
         Ok((dir_id, id))
     }
@@ -231,9 +247,10 @@ impl Change<'_> {
         &mut self,
         working: &Working,
         into: &str,
-        begin: &Begin,
+        opening: &Opening,
         options: &ReceiveOptions,
     ) -> Result<(String, Vec<PropertyRefusal>)> {
+        let Opening { begin, keys } = opening;
         let &Working { ref place, dir: dir_id, id } = working;
         let mos = self.mos();
         let (_, leaf) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
@@ -270,6 +287,10 @@ impl Change<'_> {
         (snap.guid, snap.creation_time) = (begin.toguid, begin.creation_time);
         mos.put_dataset(self.tx, snap_id, &snap)?;
         self.set_received_of_snapshot(snap_id, &options.of_snapshot)?;
+        if let Some(keys) = keys {
+            self.take_keys(fs_dir, keys)?;
+            self.set_iv_set(snap_id, keys.to_iv_set)?;
+        }
         if head_id != id {
             self.destroy_head_in(dir_id)?;
         }
@@ -277,6 +298,16 @@ impl Change<'_> {
         let is_new = matches!(place, Place::New | Place::Clone(_));
         let refused = self.set_received(fs_dir, options, |name| !is_new || waits(name))?;
         Ok((into.clone(), refused))
+    }
+
+    /// The keys of the sender may be wrapped anew since the last raw stream.
+    fn take_keys(&mut self, dir: ObjectId, keys: &KeyData) -> Result<()> {
+        let Some(here) = crate::keys::of(self.mos(), dir)? else { return Ok(()) };
+        let user_key = user_key(keys);
+        if (here.wrapped, here.user_key) == (keys.wrapped, user_key) {
+            return Ok(());
+        }
+        self.rewrap(here.id, here.root, &keys.wrapped, &user_key)
     }
 
     /// Whether what was received as `id` can become what the head of `dir` holds, and be its snapshot `into`: half of

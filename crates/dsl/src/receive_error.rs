@@ -34,6 +34,27 @@ pub enum ReceiveError {
     /// An increment without `-L` onto a snapshot that was received with it: it cannot say which blocks are large.
     #[error("incremental send stream requires -L (--large-block), to match previous receive.")]
     LargeBlocks,
+    /// A raw stream brings other keys than the dataset has.
+    #[error("encryption key does not match existing key")]
+    OtherKeys,
+    /// It is not known which initialisation vectors the source of a raw increment has, here or where it was sent.
+    #[error("IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER.")]
+    NoIvSet,
+    /// The source of a raw increment was not received raw.
+    #[error(
+        "IV set guid mismatch. See the 'zfs receive' man page section\n \
+         discussing the limitations of raw encrypted send streams."
+    )]
+    OtherIvSet,
+    /// A full stream in the place of a dataset, and one of the two is encrypted.
+    #[error(
+        "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one \
+         with an encrypted one"
+    )]
+    ForcedEncrypted,
+    /// Blocks in pointers go into a dataset that is encrypted here.
+    #[error("incompatible embedded data stream feature with encrypted receive.")]
+    EmbedsEncrypted,
     /// The stream needs a feature that the pool has not enabled.
     #[error("pool must be upgraded to receive this stream.\nfeature {0} is not enabled in this pool")]
     Feature(&'static str),

@@ -253,6 +253,15 @@ impl Pool {
         self.inner.open(info)
     }
 
+    /// As [`Pool::open_info`], of an encrypted dataset that a raw stream goes into, without its keys.
+    ///
+    /// # Errors
+    /// [`Error::DatasetBusy`], or its root cannot be read.
+    pub fn open_to_receive(&self, info: &DatasetInfo) -> Result<Arc<Dataset>> {
+        let _shared = self.shared();
+        self.inner.open_to_receive(info)
+    }
+
     /// Names of the datasets with an intent log that a crash left, to be replayed before they are changed.
     #[must_use]
     pub fn logs_to_replay(&self) -> Vec<String> {

@@ -338,6 +338,7 @@ impl Syncing<'_> {
             os_type: ObjsetType::Zfs,
             filesystem: spec.filesystem.clone(),
             initialise: spec.initialise.clone(),
+            sealed: None,
         };
         self.change(|dsl| dsl.create_root_head(head))?;
         // What it may use is judged by what it uses, so it has to be there first.

@@ -67,6 +67,11 @@ impl Dataset {
         self.policy().encrypted && self.objset.io().keys().is_none()
     }
 
+    /// Whether a stream goes into it.
+    pub(crate) fn is_arriving(&self) -> bool {
+        self.arriving.load(Ordering::Acquire)
+    }
+
     /// Whether it is a snapshot: nothing in it ever changes.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
@@ -107,6 +112,7 @@ impl Dataset {
         }
         if self.policy().encrypted {
             match self.objset.io().keys() {
+                None if self.is_arriving() => {}
                 None => return Err(KeyError::NotLoaded(self.name()).into()),
                 Some(keys) if keys.version() == 0 => {
                     return refuse(format!("'{}' is encrypted in a format of before ZFS 0.8", self.name()));

@@ -95,6 +95,7 @@ pub use dsl::delegation::Grant;
 pub use dsl::info::DatasetInfo;
 pub use dsl::new_head::{Initialise, NewFilesystem};
 pub use dsl::new_names::check as check_new_name;
+pub use dsl::opening::Opening;
 pub use dsl::partial::Partial;
 pub use dsl::receive::{Place, Progress, Working};
 pub use dsl::received::{PropertyRefusal, ReceiveOptions};

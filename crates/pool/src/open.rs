@@ -23,6 +23,9 @@ impl Inner {
         let Some(open) = self.datasets().get(&info.id).and_then(Weak::upgrade) else {
             return self.open_with(info, keys()?);
         };
+        if open.is_locked() && open.is_arriving() {
+            return Err(Error::DatasetBusy(info.name.clone()));
+        }
         if open.is_locked()
             && let Some(keys) = keys()?
         {
@@ -44,6 +47,19 @@ impl Inner {
             Err(Error::Key(KeyError::NotLoaded(_))) => self.open_with(info, None),
             opened => opened,
         }
+    }
+
+    /// Opens a dataset that a raw stream goes into, without its keys, whether they are loaded or not. Nobody else has it meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::DatasetBusy`], and as [`Inner::open`].
+    pub(crate) fn open_to_receive(self: &Arc<Self>, info: &DatasetInfo) -> Result<Arc<Dataset>> {
+        if self.datasets().get(&info.id).is_some_and(|open| open.strong_count() > 0) {
+            return Err(Error::DatasetBusy(info.name.clone()));
+        }
+        let dataset = self.open_with(info, None)?;
+        dataset.lift_read_only();
+        Ok(dataset)
     }
 
     fn open_with(

@@ -15,6 +15,7 @@ use format::{Guid, ObjectId};
 use storage::rank::Ranked;
 
 use crate::Result;
+use crate::keys::{self, KeyObject};
 use crate::pool::{Inner, Pool};
 
 /// The dataset layer of a pool; nothing in it changes while this is held. Whoever holds one calls nothing of [`Pool`]
@@ -71,6 +72,14 @@ impl Reading<'_> {
     /// It cannot be read.
     pub fn dataset(&self, id: ObjectId) -> Result<DslDataset> {
         self.inner.mos.dataset(id)
+    }
+
+    /// The keys of the datasets in a directory, wrapped; `None` where they are not encrypted.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn keys_of(&self, dir: ObjectId) -> Result<Option<KeyObject>> {
+        keys::of(&self.inner.mos, dir)
     }
 
     /// The set of initialisation vectors of an encrypted snapshot, where it is known.

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use dsl::opening::Opening;
 use dsl::receive::{Place, Progress, Working};
 use dsl::received::{PropertyRefusal, ReceiveOptions};
 use dsl::{change, info, list, partial};
 use format::ObjectId;
-use format::stream::Begin;
 
 use crate::pool::Pool;
 use crate::{Error, Result, ResumeToken};
@@ -24,13 +24,13 @@ impl Pool {
         &self,
         place: &Place,
         fs: &str,
-        begin: &Begin,
+        opening: &Opening,
         options: &ReceiveOptions,
     ) -> Result<((ObjectId, ObjectId), Vec<PropertyRefusal>)> {
-        let (place, fs, begin, options) = (place.clone(), fs.to_owned(), begin.clone(), options.clone());
+        let (place, fs, opening, options) = (place.clone(), fs.to_owned(), opening.clone(), options.clone());
         self.run(move |syncing| {
-            let made = syncing.change(|dsl| dsl.make_place(&place, &fs, &begin))?;
-            let refused = syncing.change(|dsl| dsl.begin_receive(&place, made, &begin, &options))?;
+            let made = syncing.change(|dsl| dsl.make_place(&place, &fs, &opening))?;
+            let refused = syncing.change(|dsl| dsl.begin_receive(&place, made, &opening.begin, &options))?;
             Ok((made, refused))
         })
     }
@@ -44,11 +44,25 @@ impl Pool {
         &self,
         working: Working,
         into: String,
-        begin: Begin,
+        opening: Opening,
         options: ReceiveOptions,
     ) -> Result<(String, Vec<PropertyRefusal>)> {
         self.inner
-            .run(move |syncing| syncing.change(|dsl| dsl.end_receive(&working, &into, &begin, &options)))
+            .run(move |syncing| syncing.change(|dsl| dsl.end_receive(&working, &into, &opening, &options)))
+    }
+
+    /// After raw streams of a package: the dataset `name` becomes an encryption root, as it is where it was sent, or takes its key
+    /// from the dataset above. Nothing is wrapped anew, and no key is needed.
+    ///
+    /// # Errors
+    /// [`crate::KeyError`], or the pool could not write.
+    pub fn set_key_root(&self, name: String, is_root: bool) -> Result<()> {
+        self.run(move |syncing| {
+            syncing.change(|dsl| match is_root {
+                true => dsl.become_key_root(&name),
+                false => dsl.take_key_from_above(&name),
+            })
+        })
     }
 
     /// Notes how far the stream for the dataset `id` was applied, once that is on disk.

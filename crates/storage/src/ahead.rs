@@ -67,6 +67,9 @@ impl Storage {
     #[must_use]
     pub fn encode(&self, draft: &Draft, recipe: Recipe, salt: &Arc<Salt>, guard: Guard<'_>) -> Encoded {
         let encoding = Encoding { guard, ..self.encoding(recipe, salt) };
+        if let Some(moved) = draft.as_moved() {
+            return encoding.encode_moved(draft.record(), moved);
+        }
         let progress = draft.prepared().map(|prepared| std::mem::take(&mut *prepared.progress()));
         match progress {
             Some(Progress::Done(known, made_with, made))

@@ -12,6 +12,7 @@ use codec::Salt;
 use format::blkptr::Block;
 
 use crate::Record;
+use crate::as_stored::AsStored;
 use crate::write::{Encoded, Packed, Recipe};
 
 /// What was made of a record ahead.
@@ -60,15 +61,28 @@ impl Prepared {
 pub struct Draft {
     record: Record,
     prepared: OnceLock<Arc<Prepared>>,
+    moved: Option<Arc<AsStored>>,
 }
 
 impl From<Record> for Draft {
     fn from(record: Record) -> Draft {
-        Draft { record, prepared: OnceLock::new() }
+        Draft { record, prepared: OnceLock::new(), moved: None }
     }
 }
 
 impl Draft {
+    /// A block that is written as it is: `bytes` are what lies on the disk.
+    #[must_use]
+    pub fn moved(bytes: Record, moved: AsStored) -> Draft {
+        Draft { record: bytes, prepared: OnceLock::new(), moved: Some(Arc::new(moved)) }
+    }
+
+    /// How the record lies on the disk, if it came so.
+    #[must_use]
+    pub fn as_moved(&self) -> Option<&AsStored> {
+        self.moved.as_deref()
+    }
+
     /// What will be written.
     #[must_use]
     pub fn record(&self) -> &Record {

@@ -7,6 +7,7 @@
 
 mod ahead;
 pub mod allocator;
+mod as_stored;
 mod buffers;
 mod cache;
 mod deflate;
@@ -51,6 +52,7 @@ use std::time::Duration;
 use codec::Salt;
 use format::blkptr::Dva;
 
+pub use as_stored::AsStored;
 pub use buffers::Buffers;
 pub use cache::{CacheStats, Lookups, RecordCache};
 pub use deflate::{Deflate, GzipEngine};

@@ -4,7 +4,7 @@
 //! To:     the encoding of records, on the workers.
 //! Source: docs/format/13-encryption.md §3, §4.
 
-use codec::crypt::{Content, CryptError, DatasetKeys, indirect_mac};
+use codec::crypt::{Content, CryptError, DatasetKeys, MacVersion, indirect_mac};
 use format::crypt::{MAC, Sealing};
 use format::{ByteOrder, ObjectType};
 
@@ -72,6 +72,10 @@ impl Guard<'_> {
         if protection == Protection::Root {
             return Ok((payload, None, None));
         }
+        if protection == Protection::Parent {
+            let version = self.keys.map_or(MacVersion::One, |keys| keys.mac_version());
+            return Ok((payload, Some(indirect_mac(record, ByteOrder::Little, version)), None));
+        }
         let keys = self.keys.expect("blocks of an encrypted dataset are written with its keys");
         match protection {
             Protection::Sealed(content) => {
@@ -80,11 +84,7 @@ impl Guard<'_> {
                 let mac = keys.seal(content, &sealing, &mut bytes)?;
                 Ok((bytes.into(), Some(mac), Some(sealing)))
             }
-            Protection::Parent => {
-                let mac = indirect_mac(record, ByteOrder::Little, keys.mac_version());
-                Ok((payload, Some(mac), None))
-            }
-            Protection::Authenticated | Protection::Root => {
+            Protection::Authenticated | Protection::Parent | Protection::Root => {
                 let mac = keys.authenticate(payload.bytes());
                 Ok((payload, Some(mac), None))
             }

@@ -20,6 +20,7 @@ use format::crypt::Sealing;
 use format::{ByteOrder, Checksum, ChecksumKind, Compression};
 
 use crate::Leaf;
+use crate::as_stored::AsStored;
 use crate::raidz;
 use crate::suspend::Suspension;
 use crate::tree::Tree;
@@ -116,6 +117,18 @@ impl Encoding<'_> {
     #[must_use]
     pub fn encode(&self, record: &Record) -> Encoded {
         self.complete(self.pack(record), record)
+    }
+
+    /// Checksums a block that is written as it came.
+    pub(crate) fn encode_moved(&self, bytes: &Record, moved: &AsStored) -> Encoded {
+        let (kind, payload) = (self.recipe.checksum, Payload::from(bytes.clone()));
+        let sum = codec::checksum(kind, payload.bytes(), self.salt);
+        Encoded::Stored {
+            payload,
+            compression: moved.compression,
+            checksum: sum.with_mac(kind, &moved.mac, ByteOrder::Little),
+            sealing: moved.sealing,
+        }
     }
 
     /// Compresses one record.

@@ -9,6 +9,6 @@ mod send;
 
 pub use receive::{
     Arrived, Change as TreeChange, Destination, Healing, Incoming, Received, Receiver, Receiving, Replica,
-    holds_of, parent_snapshot_of, properties_of, snapshot_properties_of,
+    holds_of, is_key_root_of, parent_snapshot_of, properties_of, snapshot_properties_of,
 };
 pub use send::{Package, Resumption, Saved, Sender, Sent, Source as SendSource, Told};

@@ -1,5 +1,6 @@
 //! `zfs receive`: a stream from standard input becomes a snapshot.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read};
 use std::sync::Arc;
@@ -223,6 +224,7 @@ fn receive_in<R: Read>(
     }
     let mut line = Some(call.line.as_str()).filter(|_| !call.options.dry_run);
     let mut first: Option<String> = None;
+    let mut key_roots = BTreeMap::new();
     while let Some((begin, own)) = stream.next_stream().map_err(unread)? {
         let sent = name(&begin);
         let into = destination.name_of(&sent, top);
@@ -232,11 +234,15 @@ fn receive_in<R: Read>(
         let into = located(pool, &begin, into, (list, is_top, overrides.has_origin()))?;
         let fs = into.split('@').next().unwrap_or(&into).to_owned();
         let is_first = *first.get_or_insert_with(|| fs.clone()) == fs;
+        overrides.check_raw(&begin)?;
         let options = overrides.options(&call.options, list, begin.toguid, is_first);
         let refused =
             one(pool, (call, line.take()), console, stream, ((&begin, &own), &sent, &into), &options)?;
         let is_last =
             list.and_then(|list| list.get_str("tosnap")).is_none_or(|to| sent.ends_with(&format!("@{to}")));
+        if let Some(is_root) = list.and_then(|list| stream::is_key_root_of(list, begin.toguid)) {
+            key_roots.insert(fs.clone(), (is_root, is_first));
+        }
         if let Some(list) = list.filter(|_| !call.options.no_holds && !call.options.dry_run) {
             hold(pool, call, &into, &stream::holds_of(list, begin.toguid))?;
         }
@@ -247,9 +253,33 @@ fn receive_in<R: Read>(
             }
         }
     }
+    if !call.options.dry_run {
+        mend_key_roots(pool, call, key_roots)?;
+    }
     if let Some(replica) = &replica {
         let failures = zfs_receive_tree::follow(pool, call, console, replica, tree)?;
         failures.into_iter().try_for_each(|failure| console.complain(failure))?;
+    }
+    Ok(())
+}
+
+/// What was received raw has keys of its own at first. What had not where it was sent takes its key from above again. Clones have
+/// those of their origin.
+fn mend_key_roots(
+    pool: &Pool,
+    call: &Typed<Options>,
+    roots: BTreeMap<String, (bool, bool)>,
+) -> Result<(), Failure> {
+    let _turn = call.turn()?;
+    for (fs, (is_root, is_top)) in roots {
+        let failed = |error: Error| Failure::refused(format!("cannot change key of '{fs}': {error}"));
+        let info = pool.dataset(&fs).map_err(failed)?;
+        let is_clone = pool.reading().origin_of(&info).map_err(failed)?.is_some();
+        let Some(here) = pool.encryption(&info).map_err(failed)?.filter(|_| !is_clone) else { continue };
+        // The top keeps a key of its own that it got.
+        if (here.root == fs) != is_root && (is_root || !is_top) {
+            pool.set_key_root(fs.clone(), is_root).map_err(failed)?;
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use format::Guid;
 use format::NvList;
+use format::stream::{Begin, feature};
 use pool::props::dataset as props;
 use pool::props::names;
 use pool::props::{Access, DatasetKind, Property, PropertyError, Value};
@@ -9,6 +10,7 @@ use pool::{Pool, ReceiveOptions};
 
 use super::dataset_values;
 use super::zfs_receive_options::Options;
+use super::zfs_receive_words::cannot;
 use crate::args::{AssignError, Assignments};
 use crate::messages::{Action, Failure, reason};
 
@@ -27,7 +29,12 @@ pub struct Overrides {
     excluded: Vec<String>,
     /// `-o origin=`.
     origin: Option<String>,
+    /// What of `-o` and `-x` is about encryption, and whether it is set.
+    of_keys: Vec<(&'static str, bool)>,
 }
+
+/// Properties that say how a dataset is encrypted.
+const ENCRYPTION: [&str; 3] = ["encryption", "keyformat", "pbkdf2iters"];
 
 fn canonical(word: &str) -> Option<&'static str> {
     props::parse(word).map(|property| property.name)
@@ -38,7 +45,7 @@ fn canonical(word: &str) -> Option<&'static str> {
 fn may_differ(property: &Property) -> bool {
     match property.access {
         Access::ReadOnly => property.name == "origin",
-        Access::CreateOnly => ["encryption", "keyformat", "pbkdf2iters"].contains(&property.name),
+        Access::CreateOnly => ENCRYPTION.contains(&property.name),
         _ => !["version", "volsize"].contains(&property.name),
     }
 }
@@ -106,11 +113,31 @@ impl Words {
             Ok(_) => Err(refused(format!("'{name}' is not a snapshot"))),
             Err(_) => Err(Action::Open(name).failed(reason::DATASET_MISSING)),
         });
-        Ok(Overrides { local: made.local, excluded: self.excluded, origin: origin.transpose()? })
+        let is_given = |name: &str| given.iter().any(|(given, _)| *given == name);
+        let is_named = |name: &str| is_given(name) || self.excluded.iter().any(|other| other == name);
+        let of_keys = ENCRYPTION.into_iter().filter(|name| is_named(name));
+        let of_keys = of_keys.map(|name| (name, is_given(name))).collect();
+        Ok(Overrides { local: made.local, excluded: self.excluded, origin: origin.transpose()?, of_keys })
     }
 }
 
 impl Overrides {
+    /// Refuses what a raw stream, or an increment, has settled already.
+    ///
+    /// # Errors
+    /// In OpenZFS's words.
+    pub fn check_raw(&self, begin: &Begin) -> Result<(), Failure> {
+        let is_raw = begin.features & feature::RAW != 0;
+        let bad = |name: &str, why: &str| {
+            Err(Failure::refused(format!("{}: encryption property '{name}' cannot be {why}", cannot(begin))))
+        };
+        match self.of_keys.iter().find(|(_, is_set)| is_raw || *is_set && begin.fromguid.0 != 0) {
+            None => Ok(()),
+            Some((name, _)) if is_raw => bad(name, "set or excluded for raw streams."),
+            Some((name, _)) => bad(name, "set for incremental streams."),
+        }
+    }
+
     /// Whether a snapshot here was named to build upon.
     pub fn has_origin(&self) -> bool {
         self.origin.is_some()

@@ -9,7 +9,7 @@ use storage::{Draft, Recipe, Record};
 use super::{Object, State};
 use crate::bound::{Nodes, Reach};
 use crate::budget::{OBJECT_COST, RECORD_COST};
-use crate::{Head, Ranges, Result, Tx};
+use crate::{Head, Ranges, Result, SealedForm, Tx};
 
 /// Smaller blocks, in bytes, are not encoded ahead: they tend to be changed again.
 const AHEAD_BLOCK_MIN: u32 = 32 << 10;
@@ -23,7 +23,7 @@ pub(crate) enum Spill {
     /// Removed.
     Gone,
     /// New content.
-    Set(Record),
+    Set(Draft),
 }
 
 /// Changes of one txg.
@@ -32,6 +32,8 @@ pub(crate) struct Dirty {
     pub(crate) blocks: BTreeMap<u64, Draft>,
     pub(crate) freed: Ranges,
     pub(crate) spill: Spill,
+    /// In a sealed dataset: what lies behind the pointers of the dnode.
+    pub(crate) area: Option<Arc<Vec<u8>>>,
     /// Indirect blocks whose space is counted.
     pub(super) nodes: Nodes,
     /// The object is in the objset's dirty list.
@@ -81,11 +83,41 @@ impl Object {
         self.insert(&mut state, tx, blkid, record);
     }
 
-    fn insert(self: &Arc<Self>, state: &mut State, tx: &Tx, blkid: u64, record: Record) {
+    /// Replaces block `blkid` by one that is written as it came.
+    ///
+    /// # Panics
+    /// If it has another size than the blocks of the object when it is opened.
+    pub fn put_moved(self: &Arc<Self>, tx: &Tx, blkid: u64, draft: Draft) {
+        let mut state = self.lock();
+        let lsize = draft.as_moved().map(|moved| moved.lsize);
+        assert_eq!(lsize, Some(state.head.block_size.into()), "a block is replaced whole");
+        self.insert(&mut state, tx, blkid, draft);
+    }
+
+    /// The dnode gets exactly this form. Blocks behind its end must have been freed.
+    ///
+    /// # Panics
+    /// If an object on disk has another number of pointers, or more levels.
+    pub fn reform(self: &Arc<Self>, tx: &Tx, form: SealedForm) {
+        let mut state = self.lock();
+        if let Some(disk) = &state.disk {
+            let fits = disk.block_ptrs.len() == usize::from(form.nblkptr) && disk.levels <= form.levels;
+            assert!(fits, "the tree of an object keeps its shape");
+        }
+        state.head.nblkptr = form.nblkptr;
+        state.head.levels = form.levels;
+        state.head.max_blkid = form.max_blkid;
+        state.open.area = Some(Arc::new(form.area));
+        self.list(&mut state, tx);
+    }
+
+    fn insert(self: &Arc<Self>, state: &mut State, tx: &Tx, blkid: u64, record: impl Into<Draft>) {
+        let record: Draft = record.into();
         assert!(blkid == 0 || state.head.block_size.is_power_of_two(), "many blocks need a power of two");
-        let cost = record.len() as u64 + RECORD_COST;
-        let bound = self.bound_of(state, record.len() as u64);
-        let old = state.open.blocks.insert(blkid, record.into()).map(|old| old.record().len() as u64);
+        let len = record.record().len() as u64;
+        let cost = len + RECORD_COST;
+        let bound = self.bound_of(state, len);
+        let old = state.open.blocks.insert(blkid, record).map(|old| old.record().len() as u64);
         state.head.max_blkid = state.head.max_blkid.max(blkid);
         self.charge(state, cost, old.map_or(0, |len| len + RECORD_COST));
         self.shared.budget.add_space(bound);
@@ -259,7 +291,8 @@ impl Object {
         }
     }
 
-    pub(crate) fn touch(self: &Arc<Self>, tx: &Tx) {
+    /// Its dnode is written once more, as it is.
+    pub fn touch(self: &Arc<Self>, tx: &Tx) {
         let mut state = self.lock();
         self.list(&mut state, tx);
     }
@@ -267,7 +300,11 @@ impl Object {
     /// Records of the open txg that are worth encoding ahead, `left` bytes of them; the last block may still grow.
     pub(crate) fn settled_records(&self, left: &mut u64) -> Vec<Draft> {
         let state = self.lock();
-        if state.gone || state.head.block_size < AHEAD_BLOCK_MIN {
+        let is_moved = |draft: &Draft| draft.as_moved().is_some();
+        if state.gone
+            || state.head.block_size < AHEAD_BLOCK_MIN
+            || state.open.blocks.values().next().is_some_and(is_moved)
+        {
             return Vec::new();
         }
         let mut fits = |draft: &Draft| {

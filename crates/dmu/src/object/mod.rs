@@ -13,7 +13,7 @@ use format::dnode::{self, Dnode};
 use format::zap::micro::Index;
 use format::{ObjectId, ObjectType};
 use storage::rank::{Rank, Ranked};
-use storage::{Record, Storage};
+use storage::{Draft, Record, Storage};
 
 pub(crate) use self::dirty::{Closed, Spill};
 pub use self::read::Trail;
@@ -205,12 +205,12 @@ impl Object {
             let state = self.lock();
             match &state.open.spill {
                 Spill::Gone => return Ok(None),
-                Spill::Set(record) => return Ok(Some(record.clone())),
+                Spill::Set(draft) => return Ok(Some(draft.record().clone())),
                 Spill::Kept => {}
             }
             match state.syncing.as_ref().map(|closed| &closed.dirty.spill) {
                 Some(Spill::Gone) => return Ok(None),
-                Some(Spill::Set(record)) => return Ok(Some(record.clone())),
+                Some(Spill::Set(draft)) => return Ok(Some(draft.record().clone())),
                 _ => {}
             }
             match state.disk.as_ref().and_then(|dnode| dnode.spill) {
@@ -223,15 +223,24 @@ impl Object {
 
     /// Replaces or removes the spill block. The bonus must already leave room for its pointer.
     pub fn set_spill(self: &Arc<Self>, tx: &Tx, content: Option<Vec<u8>>) {
+        self.set_spill_draft(tx, content.map(|bytes| Draft::from(Arc::new(bytes))));
+    }
+
+    /// Replaces the spill block by one that is written as it came.
+    pub fn set_moved_spill(self: &Arc<Self>, tx: &Tx, draft: Draft) {
+        self.set_spill_draft(tx, Some(draft));
+    }
+
+    fn set_spill_draft(self: &Arc<Self>, tx: &Tx, content: Option<Draft>) {
         let mut state = self.lock();
         let had = self.has_spill_locked(&state);
         let bound = |spill: &Spill| match spill {
-            Spill::Set(record) => self.shared.bound.record(self.storage(), record.len() as u64, true),
+            Spill::Set(draft) => self.shared.bound.record(self.storage(), draft.record().len() as u64, true),
             Spill::Kept | Spill::Gone => 0,
         };
         self.shared.budget.sub_space(bound(&state.open.spill));
         state.open.spill = match content {
-            Some(bytes) => Spill::Set(Arc::new(bytes)),
+            Some(draft) => Spill::Set(draft),
             None if had => Spill::Gone,
             None => Spill::Kept,
         };

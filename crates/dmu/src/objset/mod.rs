@@ -1,5 +1,6 @@
 //! Objsets: the numbered objects of a dataset or of the MOS.
 
+mod arriving;
 mod numbers;
 mod slots;
 
@@ -13,6 +14,7 @@ use format::{ByteOrder, ObjectId};
 use storage::rank::{Rank, Ranked};
 use storage::{Buffers, Vdevs, Workers};
 
+use self::arriving::Arriving;
 use self::numbers::Numbers;
 pub(crate) use self::slots::slots_at;
 use crate::bound::Bound;
@@ -91,6 +93,8 @@ pub struct Objset {
     pub(crate) meta: Arc<Object>,
     inner: Mutex<Inner>,
     pub(crate) root: Mutex<Root>,
+    /// What a raw stream brings, while it does.
+    arriving: Mutex<Option<Arriving>>,
 }
 
 /// The dirty state of a closed txg, ready to be synced.
@@ -168,6 +172,7 @@ impl Objset {
             meta,
             inner: Mutex::new(Inner { objects, numbers, syncs: 0, crowded: IDLE_OBJECTS_MAX }),
             root: Mutex::new(root),
+            arriving: Mutex::default(),
         }
     }
 
@@ -175,6 +180,10 @@ impl Objset {
         Ranked::lock(Rank::Objects, || {
             self.inner.lock().expect("no code panics while holding the object table")
         })
+    }
+
+    fn arriving(&self) -> MutexGuard<'_, Option<Arriving>> {
+        self.arriving.lock().expect("guards plain stores")
     }
 
     /// What its blocks are read and written with.

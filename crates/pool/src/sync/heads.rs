@@ -19,9 +19,9 @@ use crate::state::{Dataset, Found};
 impl Syncing<'_> {
     /// Makes the first objects of a new head, and writes it.
     pub(super) fn write_new_head(&mut self, id: ObjectId, new: NewHead) -> Result<()> {
-        let NewHead { dir, name, os_type, filesystem, initialise } = new;
-        // Only files have owners to be charged.
-        let owned = os_type == ObjsetType::Zfs;
+        let NewHead { dir, name, os_type, filesystem, initialise, sealed } = new;
+        // Only files have owners to be charged; those of a raw stream are when it is first opened.
+        let owned = os_type == ObjsetType::Zfs && sealed.is_none();
         let features = self.state.features.as_ref();
         let enabled = |feature| owned && features.is_some_and(|f| f.is_enabled(feature));
         let (userobj, project) = (enabled(&features::USEROBJ_ACCOUNTING), enabled(&features::PROJECT_QUOTA));
@@ -34,9 +34,15 @@ impl Syncing<'_> {
             flags |= objset::FLAG_PROJECT_QUOTA;
         }
         let size = if at >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
-        let keys = self.inner.keyring.keys_of(self.mos(), dir, &name)?;
+        let keys = match sealed {
+            None => self.inner.keyring.keys_of(self.mos(), dir, &name)?,
+            Some(_) => None,
+        };
         let io = BlockIo::with_keys(self.inner.storage.clone(), keys);
         let objset = Objset::create(io, self.inner.budget.clone(), os_type, flags, size);
+        if let Some(keys) = &sealed {
+            objset.arrive_sealed(keys)?;
+        }
         let newest = version::newest_filesystem(at);
         let filesystem = NewFilesystem { version: filesystem.version.min(newest), ..filesystem };
         initialise(&objset, &self.tx, &filesystem)?;

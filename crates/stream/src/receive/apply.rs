@@ -17,9 +17,9 @@ pub(super) const NUMBERS_MAX: u64 = 1 << 48;
 /// Numbers looked up one by one in a FREEOBJECTS record; of more, those in use are listed.
 const LOOKUPS_MAX: u64 = 256;
 /// Largest spill block.
-const SPILL_MAX: u64 = 128 << 10;
+pub(super) const SPILL_MAX: u64 = 128 << 10;
 /// Most bytes that one object can have.
-const OBJECT_BYTES_MAX: u64 = 1 << 63;
+pub(super) const OBJECT_BYTES_MAX: u64 = 1 << 63;
 
 /// A record with its payload decompressed.
 pub(super) struct Ready {
@@ -27,8 +27,11 @@ pub(super) struct Ready {
     pub(super) payload: Vec<u8>,
 }
 
-/// Decompresses what is compressed. Pure: on any thread.
-pub(super) fn prepare(record: Record, payload: Vec<u8>) -> Result<Ready, ReceiveError> {
+/// Decompresses what is compressed, unless the stream is raw. Pure: on any thread.
+pub(super) fn prepare(record: Record, payload: Vec<u8>, is_raw: bool) -> Result<Ready, ReceiveError> {
+    if is_raw {
+        return Ok(Ready { record, payload });
+    }
     let (compression, size) = match &record {
         Record::Write(write) if write.is_compressed() && write.compression != Compression::Off => {
             (write.compression, write.logical_size)
@@ -59,11 +62,13 @@ pub(super) struct Apply<'a> {
     pub(super) ended: bool,
     /// All before this is applied.
     pub(super) progress: Progress,
+    /// Of a raw stream: the block of dnodes that objects come from just now.
+    pub(super) range: Option<u64>,
 }
 
 impl<'a> Apply<'a> {
     pub(super) fn new(dataset: &'a Dataset, begin: &'a Begin, progress: Progress) -> Apply<'a> {
-        Apply { dataset, begin, current: None, ended: false, progress }
+        Apply { dataset, begin, current: None, ended: false, progress, range: None }
     }
 
     pub(super) fn objset(&self) -> &'a Arc<Objset> {
@@ -93,6 +98,9 @@ impl<'a> Apply<'a> {
     }
 
     fn apply(&mut self, record: Record, payload: Vec<u8>) -> Result<()> {
+        if self.is_raw() {
+            return self.apply_raw(record, payload);
+        }
         match record {
             Record::Object(object) => self.object(&object, &payload),
             Record::FreeObjects(free) => self.free_objects(&free),
@@ -106,7 +114,7 @@ impl<'a> Apply<'a> {
             }
             Record::Begin(_) => Err(invalid("a stream within a stream")),
             Record::WriteByRef(_) => Err(ReceiveError::Unsupported("deduplicated streams").into()),
-            Record::ObjectRange(_) => Err(ReceiveError::Unsupported("raw streams").into()),
+            Record::ObjectRange(_) => Err(invalid("seals in a stream that is not raw")),
             Record::Redact(_) => Err(ReceiveError::Unsupported("redacted streams").into()),
         }
     }
@@ -120,7 +128,7 @@ impl<'a> Apply<'a> {
     }
 
     /// The object that a data record is about.
-    fn owner(&mut self, id: u64) -> Result<Arc<Object>> {
+    pub(super) fn owner(&mut self, id: u64) -> Result<Arc<Object>> {
         if let Some(object) = self.current.as_ref().filter(|object| object.id().0 == id) {
             return Ok(object.clone());
         }
@@ -134,7 +142,7 @@ impl<'a> Apply<'a> {
         Ok(change(&tx))
     }
 
-    fn free_objects(&mut self, free: &FreeObjects) -> Result<()> {
+    pub(super) fn free_objects(&mut self, free: &FreeObjects) -> Result<()> {
         self.current = None;
         // Some senders free all numbers up to 2⁶⁴ − 1 at the end of a stream.
         let end = free.first.checked_add(free.count).ok_or_else(|| invalid("numbers of free objects"))?;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use format::ObjectId;
 use format::blkptr::{Block, BlockPtr};
 use format::compression::ZstdLevel;
-use format::stream::{Begin, Record};
+use format::stream::{Begin, Record, feature};
 use pool::{Dataset, Error, ReceiveError, Result};
 use scan::Scans as _;
 use storage::{ReadError, Storage};
@@ -134,7 +134,7 @@ impl Patient<'_> {
         {
             return Ok(Some(raw));
         }
-        let ready = prepare(record, payload)?;
+        let ready = prepare(record, payload, false)?;
         Ok(self.storage.as_encoded(block, &ready.payload, self.zstd))
     }
 }
@@ -157,6 +157,9 @@ impl Receiver<'_> {
         healing: &mut Healing,
     ) -> Result<()> {
         check_features(begin)?;
+        if begin.features & feature::RAW != 0 {
+            return Err(ReceiveError::Unsupported("healing from raw streams").into());
+        }
         if let Some(reason) = self.pool.read_only().filter(|_| !dry_run) {
             return Err(Error::ReadOnly { pool: self.pool.name(), reason });
         }

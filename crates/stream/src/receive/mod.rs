@@ -12,6 +12,7 @@ mod objects;
 mod package;
 mod replication;
 mod resume;
+mod sealed;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use format::{Guid, NvList, ObjectId};
 
 use pool::props::{DatasetKind, Value};
 use pool::{
-    Dataset, DatasetInfo, Error, FeatureState, Place, Pool, Progress, PropertyRefusal, ReceiveError,
+    Dataset, DatasetInfo, Error, FeatureState, Opening, Place, Pool, Progress, PropertyRefusal, ReceiveError,
     ReceiveOptions, Result, Working,
 };
 
@@ -31,7 +32,9 @@ use apply::{Apply, prepare};
 
 pub use heal::Healing;
 pub use incoming::Incoming;
-pub use package::{Destination, holds_of, parent_snapshot_of, properties_of, snapshot_properties_of};
+pub use package::{
+    Destination, holds_of, is_key_root_of, parent_snapshot_of, properties_of, snapshot_properties_of,
+};
 pub use replication::{Change, Replica};
 
 /// Records in the hands of the workers at once, per worker.
@@ -46,11 +49,14 @@ const KNOWN: u64 = feature::SA_SPILL
     | feature::ZSTD
     | feature::HOLDS
     | feature::RESUMING
+    | feature::RAW
     | feature::SWITCH_TO_LARGE_BLOCKS;
 
 /// The feature that a pool must have enabled for each feature of a stream. The other features of streams bring nothing
 /// into the pool that needs one.
-const POOL_FEATURES: [(u64, &features::Feature); 5] = [
+const POOL_FEATURES: [(u64, &features::Feature); 7] = [
+    (feature::RAW, &features::ENCRYPTION),
+    (feature::RAW, &features::BOOKMARK_V2),
     (feature::LZ4, &features::LZ4_COMPRESS),
     (feature::ZSTD, &features::ZSTD_COMPRESS),
     (feature::EMBED_DATA, &features::EMBEDDED_DATA),
@@ -75,7 +81,6 @@ fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     let named = [
         (feature::DEDUP | feature::DEDUP_PROPS, "deduplicated streams"),
         (feature::REDACTED, "redacted streams"),
-        (feature::RAW, "raw streams"),
         (u64::MAX, "a stream with features that this version of cenote does not know"),
     ];
     match named.into_iter().find(|(bits, _)| unknown & bits != 0) {
@@ -104,9 +109,9 @@ impl<'a> Receiving<'a> {
             stream.skip()?;
             return Ok(arrived);
         };
-        let Arrived { receiver, begin, options, held, .. } = &arrived;
+        let Arrived { receiver, opening, options, held, .. } = &arrived;
         let (_, (dir, id), dataset) = held.as_ref().expect("a stream that is taken in has a place");
-        match receiver.fill(stream, begin, (*id, dataset), progress, options.resumable) {
+        match receiver.fill(stream, opening, (*id, dataset), progress, options.resumable) {
             Ok(()) => Ok(arrived),
             Err(error) if options.resumable => Err(error),
             // What was resumed can be resumed once more, unless nobody wants to.
@@ -125,7 +130,7 @@ impl<'a> Receiving<'a> {
 pub struct Arrived<'a> {
     receiver: Receiver<'a>,
     into: String,
-    begin: Begin,
+    opening: Opening,
     options: ReceiveOptions,
     /// Where it is, held open so that nobody takes it away; `None` when its snapshot was there already, or nothing is
     /// to be done.
@@ -146,7 +151,7 @@ impl Arrived<'_> {
     /// The record that the stream began with.
     #[must_use]
     pub fn begin(&self) -> &Begin {
-        &self.begin
+        &self.opening.begin
     }
 
     /// Of an increment onto a file system or volume: what that will hold, open for reading, and the snapshot that it goes
@@ -165,14 +170,14 @@ impl Arrived<'_> {
     /// [`Error::DatasetBusy`]; [`ReceiveError::Modified`] when something was changed meanwhile. What arrived is then
     /// given up, or kept to be resumed.
     pub fn put_in_place(self) -> Result<Received> {
-        let Arrived { receiver, into, begin, options, held, skipped, mut refused } = self;
+        let Arrived { receiver, into, opening, options, held, skipped, mut refused } = self;
         let Some((place, ids, dataset)) = held else {
             return Ok(Received { snapshot: into, skipped, refused });
         };
         drop(dataset);
         let resumable = options.resumable;
         let working = Working { place, dir: ids.0, id: ids.1 };
-        let ended = receiver.pool.end_receive(working, into, begin, options);
+        let ended = receiver.pool.end_receive(working, into, opening, options);
         let (snapshot, more) =
             ended.map_err(|error| if resumable { error } else { receiver.give_up(ids.0, error) })?;
         refused.extend(more);
@@ -226,11 +231,13 @@ impl<'a> Receiver<'a> {
         into: &str,
         options: &ReceiveOptions,
     ) -> Result<Receiving<'a>> {
+        check_features(begin)?;
+        let opening = Opening::of(begin, list)?;
         let receiving = |held, from, refused: Option<Vec<_>>| Receiving {
             arrived: Arrived {
                 receiver: *self,
                 into: into.to_owned(),
-                begin: begin.clone(),
+                opening: opening.clone(),
                 options: options.clone(),
                 held,
                 skipped: refused.is_none(),
@@ -238,7 +245,6 @@ impl<'a> Receiver<'a> {
             },
             from,
         };
-        check_features(begin)?;
         pool::check_new_name(into, DatasetKind::Snapshot)?;
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         let resumes = begin.features & feature::RESUMING != 0;
@@ -253,6 +259,7 @@ impl<'a> Receiver<'a> {
             let Some(place) = self.place_for(begin, into, options)? else {
                 return Ok(receiving(None, None, None));
             };
+            self.check_protection(&opening, &place, fs)?;
             (place, None)
         };
         self.check_can_hold(begin, options)?;
@@ -261,16 +268,20 @@ impl<'a> Receiver<'a> {
         }
         let (ids, refused) = match ids {
             Some(ids) => (ids, Vec::new()),
-            None => self.pool.make_place(&place, fs, begin, options)?,
+            None => self.pool.make_place(&place, fs, &opening, options)?,
         };
-        let dataset = self.open_received(begin, ids, place.working_name(fs))?;
+        let dataset = match self.open_received(&opening, ids, place.working_name(fs)) {
+            Ok(dataset) => dataset,
+            Err(error) if options.resumable => return Err(error),
+            Err(error) => return Err(self.give_up(ids.0, error)),
+        };
         Ok(receiving(Some((place, ids, dataset)), Some(progress), Some(refused)))
     }
 
     /// Opens the dataset that a stream goes into, which nobody else has open.
     fn open_received(
         &self,
-        begin: &Begin,
+        Opening { begin, keys }: &Opening,
         (dir_id, id): (ObjectId, ObjectId),
         name: String,
     ) -> Result<Arc<Dataset>> {
@@ -282,6 +293,11 @@ impl<'a> Receiver<'a> {
             };
             DatasetInfo { name, kind, dir_id, id, dir: mos.dir(dir_id)?, phys: mos.dataset(id)?, mark: None }
         };
+        if let Some(keys) = keys {
+            let dataset = self.pool.open_to_receive(&info)?;
+            dataset.objset().arrive_sealed(keys)?;
+            return Ok(dataset);
+        }
         let dataset = self.pool.open_info(&info)?;
         dataset.lift_read_only();
         Ok(dataset)
@@ -300,19 +316,20 @@ impl<'a> Receiver<'a> {
     fn fill<R: Read>(
         &self,
         stream: &mut Incoming<R>,
-        begin: &Begin,
+        opening: &Opening,
         (id, dataset): (ObjectId, &Dataset),
         progress: Progress,
         resumable: bool,
     ) -> Result<()> {
-        let mut apply = Apply::new(dataset, begin, progress);
+        let is_raw = opening.keys.is_some();
+        let mut apply = Apply::new(dataset, &opening.begin, progress);
         let mut noted = progress;
         let workers = self.pool.storage().workers();
         let filled: Result<()> = workers.map_ordered(
             storage::Caller::Works,
             stream.records(),
             workers.count() * WINDOW_PER_WORKER,
-            |next| next.and_then(|(record, payload)| prepare(record, payload)),
+            |next| next.and_then(|(record, payload)| prepare(record, payload, is_raw)),
             |ready| {
                 apply.put(ready?)?;
                 if resumable && apply.progress.bytes - noted.bytes > resume::NOTED_EVERY {

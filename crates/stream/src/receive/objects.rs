@@ -29,7 +29,7 @@ enum Blocks {
 }
 
 /// Whether the record is one that an object can be made of.
-fn check(record: &stream::Object, bonus: &[u8], features: u64) -> Result<()> {
+pub(super) fn check(record: &stream::Object, bonus: &[u8], features: u64) -> Result<()> {
     let slots = record.slots.max(1);
     let place = record.object % dnode::SLOTS_PER_BLOCK as u64 + u64::from(slots);
     if record.object == 0 || record.object >= NUMBERS_MAX || place > dnode::SLOTS_PER_BLOCK as u64 {
@@ -163,7 +163,7 @@ impl Apply<'_> {
     }
 
     /// A compression that the pool knows, by number; else the dataset's.
-    fn compression(&self, number: u8) -> u8 {
+    pub(super) fn compression(&self, number: u8) -> u8 {
         let needed = match Compression::from_disk(number.into()) {
             Ok(Compression::Zstd) => Some(&features::ZSTD_COMPRESS),
             Ok(Compression::Lz4) => Some(&features::LZ4_COMPRESS),
@@ -174,7 +174,7 @@ impl Apply<'_> {
     }
 
     /// A checksum that the pool knows, by number; else the dataset's.
-    fn checksum(&self, number: u8) -> u8 {
+    pub(super) fn checksum(&self, number: u8) -> u8 {
         use ChecksumKind::{Blake3, Edonr, Fletcher2, Fletcher4, Off, On, Sha256, Sha512, Skein};
         match ChecksumKind::from_disk(number.into()) {
             Ok(On | Off | Fletcher2 | Fletcher4 | Sha256) => number,
@@ -191,7 +191,7 @@ impl Apply<'_> {
     }
 
     /// Frees the objects in the slots that a large dnode is about to take.
-    fn free_slots(&mut self, id: u64, slots: u8) -> Result<()> {
+    pub(super) fn free_slots(&mut self, id: u64, slots: u8) -> Result<()> {
         let mut freed = false;
         for other in id + 1..id + u64::from(slots) {
             if let Some(object) = self.existing(other)? {

@@ -88,6 +88,14 @@ pub fn parent_snapshot_of(list: &NvList, snapshot: Guid) -> Option<Guid> {
     entry_of(list, snapshot)?.get_u64("parentfromsnap").filter(|guid| *guid != 0).map(Guid)
 }
 
+/// Whether the file system or volume with this snapshot is an encryption root where a package of raw streams was made. `None`:
+/// the package is none of raw streams.
+#[must_use]
+pub fn is_key_root_of(list: &NvList, snapshot: Guid) -> Option<bool> {
+    let entry = entry_of(list, snapshot).filter(|_| list.contains("raw"))?;
+    Some(entry.contains("is_encroot"))
+}
+
 /// Properties that a package brings for the snapshot with this guid.
 #[must_use]
 pub fn snapshot_properties_of(list: &NvList, snapshot: Guid) -> Vec<(String, Value)> {

@@ -33,7 +33,8 @@ impl Receiver<'_> {
         let sent = |bit| begin.features & bit != 0;
         let allowed = (token.flags.large_blocks || !sent(feature::LARGE_BLOCKS))
             && (token.flags.embedded || !sent(feature::EMBED_DATA))
-            && (token.flags.compressed || !sent(feature::COMPRESSED));
+            && (token.flags.compressed || !sent(feature::COMPRESSED))
+            && token.flags.raw == sent(feature::RAW);
         if !same || !allowed {
             return Err(ReceiveError::OtherResume(fs.to_owned()).into());
         }

@@ -50,11 +50,15 @@ pub struct Ground {
 
 impl Ground {
     pub fn new() -> Ground {
+        Ground::with_ashift(9)
+    }
+
+    pub fn with_ashift(ashift: u32) -> Ground {
         let folder = tempfile::tempdir().unwrap();
         std::fs::File::create(folder.path().join("disk")).unwrap().set_len(128 << 20).unwrap();
         let host = Options::default().host;
         let spec = CreateSpec {
-            ashift: Some(9),
+            ashift: Some(ashift),
             ..CreateSpec::new(
                 "tank",
                 vec![Ground::disk(&folder)],
