@@ -200,7 +200,7 @@ fn remembers(process: u32, bytes: &[u8]) -> bool {
 #[test]
 fn a_file_system_is_encrypted_written_and_locked_and_no_key_stays_behind() {
     let Some(live) = Live::with_tank(256) else { return };
-    let key = b"\x91raw key \xf3of thirty-two bytes\x07 \xe2.";
+    let key = b"\x91raw key \xf3of thirty-two bytes.\x07\xe2";
     fs::write(live.path("key"), key).expect("written");
     let location = format!("keylocation=file://{}", live.text("key"));
     let create =
