@@ -117,6 +117,9 @@ pub fn settings(
 fn behaviour(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Result<Settings> {
     let record_max =
         if enabled.has(&features::LARGE_BLOCKS) { props::BLOCK_MAX } else { props::BLOCK_MAX_PLAIN };
+    // CCM with the 12 bytes of ZFS's initialisation vectors seals less than 2^24 bytes at a time.
+    let is_ccm = keys::of(view.mos, info.dir_id)?.is_some_and(|object| object.wrapped.suite.is_ccm());
+    let record_max = if is_ccm { record_max.min(props::BLOCK_MAX / 2) } else { record_max };
     let slots = match (enabled.has(&features::LARGE_DNODE), number(view, info, "dnodesize")?) {
         (false, _) | (true, 0) => 1,
         // `auto` is what OpenZFS uses for it today.

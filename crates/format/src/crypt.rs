@@ -80,6 +80,12 @@ impl Suite {
         Suite::Aes256Gcm,
     ];
 
+    /// Whether it works with CCM, and not with GCM.
+    #[must_use]
+    pub const fn is_ccm(self) -> bool {
+        matches!(self, Suite::Aes128Ccm | Suite::Aes192Ccm | Suite::Aes256Ccm)
+    }
+
     /// The suite that `encryption=on` stands for.
     pub const DEFAULT: Suite = Suite::Aes256Gcm;
 

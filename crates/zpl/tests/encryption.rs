@@ -174,3 +174,26 @@ fn owners_are_counted_in_an_encrypted_file_system() {
     bed.reopen();
     assert_eq!(used(&bed), before);
 }
+
+/// CCM cannot seal a record of 16 MiB, so such files have smaller ones.
+#[test]
+fn records_are_not_larger_than_a_suite_can_seal() {
+    for (suite, most) in [(Suite::Aes128Ccm, 8 << 20), (Suite::Aes128Gcm, 16 << 20)] {
+        let mut bed = Bed::encrypted(40, suite);
+        bed.set_record_size(16 << 20);
+        let id = bed.fs().create(bed.fs().root(), b"large", &file()).unwrap();
+        let mut x = 1u64;
+        let mut noise = vec![0; 33 << 20];
+        for word in noise.chunks_exact_mut(8) {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            word.copy_from_slice(&x.to_le_bytes());
+        }
+        bed.fs().write(id, 0, &noise).unwrap();
+        bed.pool().sync().unwrap();
+        assert_eq!(bed.fs().stat(id).unwrap().block_size, most);
+        bed.close();
+        bed.ask_zdb(&[]);
+        bed.reopen();
+        assert!(bed.fs().read_all(id, 64 << 20).unwrap() == noise);
+    }
+}
