@@ -555,6 +555,13 @@ pub fn entries_from(object: &Object, from: Position) -> Result<(Vec<Entry>, Opti
 
 /// All entries, leaf by leaf, in iteration order.
 pub fn entries(object: &Object) -> impl Iterator<Item = Result<Entry>> + '_ {
+    leaf_by_leaf(|from| entries_from(object, from))
+}
+
+/// All entries that `from` gives, which reads a leaf and tells where the next one begins.
+fn leaf_by_leaf<E>(
+    from: impl Fn(Position) -> Result<(Vec<E>, Option<Position>)>,
+) -> impl Iterator<Item = Result<E>> {
     let mut next = Some(Position::START);
     let mut pending = Vec::new().into_iter();
     std::iter::from_fn(move || {
@@ -562,7 +569,7 @@ pub fn entries(object: &Object) -> impl Iterator<Item = Result<Entry>> + '_ {
             if let Some(entry) = pending.next() {
                 return Some(Ok(entry));
             }
-            match entries_from(object, next?) {
+            match from(next?) {
                 Ok((entries, following)) => {
                     next = following;
                     pending = entries.into_iter();

@@ -80,23 +80,5 @@ fn entries_from(object: &Object, from: Position) -> Result<(Vec<Entry>, Option<P
 
 /// All entries, leaf by leaf.
 pub fn entries(object: &Object) -> impl Iterator<Item = Result<Entry>> + '_ {
-    let mut next = Some(Position::START);
-    let mut pending = Vec::new().into_iter();
-    std::iter::from_fn(move || {
-        loop {
-            if let Some(entry) = pending.next() {
-                return Some(Ok(entry));
-            }
-            match entries_from(object, next?) {
-                Ok((entries, following)) => {
-                    next = following;
-                    pending = entries.into_iter();
-                }
-                Err(error) => {
-                    next = None;
-                    return Some(Err(error));
-                }
-            }
-        }
-    })
+    super::leaf_by_leaf(|from| entries_from(object, from))
 }
