@@ -13,6 +13,8 @@
 //! "work" is the codec's processor time as a share of the engine's: what the rate could be if no core ever
 //! waited, whatever else the machine does. "others" is the share of the cores that other processes took.
 
+mod measure;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,17 +23,15 @@ use std::time::Instant;
 use format::compression::{CompressionSetting, ZstdLevel};
 use format::crypt::{KeyFormat, Suite};
 use format::{Compression, ObjectId};
+use measure::{Clock, RECORD, Took, cores, disk, write};
 use pool::props::Value;
 use pool::{CreateSpec, NewEncryption, NewFilesystem, Options, OwnKey, Pool, UserKey, Wanted, WrappingKey};
 use storage::GzipEngine;
-use storage::host::{Access, Disk, FileDisk};
-use zpl::{FileKind, Filesystem, NewNode};
+use storage::host::{Access, Disk as _, FileDisk};
 
 /// As in the program itself: records of one size come and go on several threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-const RECORD: usize = 128 << 10;
 
 fn settings() -> Vec<(&'static str, CompressionSetting)> {
     let plain = CompressionSetting::plain;
@@ -48,10 +48,6 @@ fn settings() -> Vec<(&'static str, CompressionSetting)> {
         ("gzip-6", plain(Compression::Gzip(6))),
         ("gzip-9", plain(Compression::Gzip(9))),
     ]
-}
-
-fn disk(path: &Path) -> Arc<dyn Disk> {
-    Arc::new(FileDisk::open(path, Access::ReadWrite { exclusive: true }).expect("the image opens"))
 }
 
 /// What the user of an encrypted file system gives: 32 bytes.
@@ -90,63 +86,6 @@ fn create(path: &Path, bytes: u64, compression: CompressionSetting, made: Made) 
         ..CreateSpec::new("engine", vec![disk(path)], filesystem, zpl::initialiser())
     };
     Pool::create(spec, options).expect("the pool is created")
-}
-
-/// What something took.
-#[derive(Clone, Copy)]
-struct Took {
-    seconds: f64,
-    /// Of this process, over all threads.
-    cpu_seconds: f64,
-    /// Of the cores' time, what went to other processes.
-    others: f64,
-}
-
-impl Took {
-    const FOREVER: Took = Took { seconds: f64::MAX, cpu_seconds: f64::MAX, others: 0.0 };
-
-    /// The better of both in time and in processor time.
-    fn best(self, other: Took) -> Took {
-        let (quick, cpu) = (self.seconds <= other.seconds, self.cpu_seconds.min(other.cpu_seconds));
-        Took { cpu_seconds: cpu, ..if quick { self } else { other } }
-    }
-}
-
-/// Since when something runs.
-struct Clock {
-    started: Instant,
-    cpu: f64,
-    busy: f64,
-}
-
-/// Seconds that this process computed, and that all did.
-fn cpu_seconds() -> (f64, f64) {
-    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let own = own.tv_sec as f64 + own.tv_nsec as f64 / 1e9;
-    let stat = std::fs::read_to_string("/proc/stat").expect("the kernel tells");
-    let ticks: Vec<f64> =
-        stat.lines().next().unwrap_or_default().split_whitespace().skip(1).flat_map(str::parse).collect();
-    // user, nice, system, (idle, waiting,) interrupts, soft interrupts, stolen
-    (own, [0, 1, 2, 5, 6, 7].iter().filter_map(|&i| ticks.get(i)).sum::<f64>() / 100.0)
-}
-
-impl Clock {
-    fn start() -> Clock {
-        let (cpu, busy) = cpu_seconds();
-        Clock { started: Instant::now(), cpu, busy }
-    }
-
-    fn took(&self) -> Took {
-        let seconds = self.started.elapsed().as_secs_f64();
-        let (cpu, busy) = cpu_seconds();
-        let cpu_seconds = cpu - self.cpu;
-        let others = (busy - self.busy - cpu_seconds).max(0.0) / (seconds * cores() as f64);
-        Took { seconds, cpu_seconds, others }
-    }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// All records through the codec alone, on all cores; compress and decompress.
@@ -194,54 +133,14 @@ fn raw(files: &[Vec<u8>], setting: CompressionSetting, wanted: Option<GzipEngine
     (compress, clock.took())
 }
 
-fn write(pool: &Pool, files: &[Vec<u8>]) -> (Took, Vec<ObjectId>) {
-    let fs = Filesystem::open(pool.open("engine").expect("the root exists")).expect("it is a file system");
-    let clock = Clock::start();
-    let mut ids = Vec::new();
-    for (i, data) in files.iter().enumerate() {
-        let new = NewNode::new(FileKind::Regular, 0o644);
-        let id = fs.create(fs.root(), format!("file{i}").as_bytes(), &new).expect("created");
-        for (n, record) in data.chunks(RECORD).enumerate() {
-            let mut buffer = fs.record_buffer(record.len());
-            buffer.copy_from_slice(record);
-            fs.write_record(id, (n * RECORD) as u64, buffer).expect("written");
-        }
-        ids.push(id);
-    }
-    pool.sync().expect("durable");
-    (clock.took(), ids)
-}
-
 /// Reads everything with `readers` threads after an import with cold caches.
 fn read(path: &Path, ids: &[ObjectId], readers: usize) -> Took {
-    let probe = disk(path);
-    probe.flush().expect("flushed");
-    probe.drop_cache();
-    drop(probe);
-    let options = Options { read_only: true, ..Options::default() };
-    let reader: Arc<dyn Disk> = Arc::new(FileDisk::open(path, Access::ReadOnly).expect("opens"));
-    let pool = Pool::import_disks(vec![reader], options).expect("imports");
+    let pool = measure::import(&[path.to_path_buf()], Options::default());
     let info = pool.dataset("engine").expect("the root exists");
     if pool.is_encrypted(&info).expect("it is read") {
         pool.load_key(&info, user_key(), false).expect("the key fits");
     }
-    let fs = Filesystem::open(pool.open("engine").expect("the root exists")).expect("a file system");
-    let clock = Clock::start();
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..readers {
-            scope.spawn(|| {
-                while let Some(id) = ids.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-                    let mut bytes = 0;
-                    for piece in fs.read_records(*id).expect("opens") {
-                        bytes += piece.expect("reads").data().map_or(0, <[u8]>::len);
-                    }
-                    assert!(bytes > 0, "every file has contents");
-                }
-            });
-        }
-    });
-    clock.took()
+    measure::read(&pool, ids, readers)
 }
 
 /// Seconds to `cp` and `sync` the same bytes, and to read them back cold; the best of three.
