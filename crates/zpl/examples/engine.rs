@@ -23,7 +23,7 @@ use std::time::Instant;
 use format::compression::{CompressionSetting, ZstdLevel};
 use format::crypt::{KeyFormat, Suite};
 use format::{Compression, ObjectId};
-use measure::{Clock, RECORD, Took, cores, disk, write};
+use measure::{Clock, RECORD, Took, cores, write};
 use pool::props::Value;
 use pool::{CreateSpec, NewEncryption, NewFilesystem, Options, OwnKey, Pool, UserKey, Wanted, WrappingKey};
 use storage::GzipEngine;
@@ -83,7 +83,12 @@ fn create(path: &Path, bytes: u64, compression: CompressionSetting, made: Made) 
     let spec = CreateSpec {
         ashift: Some(12),
         root_properties: vec![("compression".into(), Value::Number(compression.to_property()))],
-        ..CreateSpec::new("engine", vec![disk(path)], filesystem, zpl::initialiser())
+        ..CreateSpec::new(
+            "engine",
+            vec![measure::open(path, Access::ReadWrite { exclusive: true }, None)],
+            filesystem,
+            zpl::initialiser(),
+        )
     };
     Pool::create(spec, options).expect("the pool is created")
 }
@@ -135,7 +140,7 @@ fn raw(files: &[Vec<u8>], setting: CompressionSetting, wanted: Option<GzipEngine
 
 /// Reads everything with `readers` threads after an import with cold caches.
 fn read(path: &Path, ids: &[ObjectId], readers: usize) -> Took {
-    let pool = measure::import(&[path.to_path_buf()], Options::default());
+    let pool = measure::import(&[path.to_path_buf()], None, Options::default());
     let info = pool.dataset("engine").expect("the root exists");
     if pool.is_encrypted(&info).expect("it is read") {
         pool.load_key(&info, user_key(), false).expect("the key fits");

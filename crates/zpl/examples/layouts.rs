@@ -1,10 +1,12 @@
 //! What redundancy and deduplication cost, in one run: each layout beside a stripe, and each checksum of `dedup` beside none.
 //!
-//! `cargo run --release -p cenote-zpl --example layouts -- [--copies N] [--runs N] [--compression off|lz4|zstd-3] [--only NAME,…] FILE…`
+//! `cargo run --release -p cenote-zpl --example layouts -- [--copies N] [--runs N] [--compression off|lz4|zstd-3] [--only NAME,…]
+//! [--device-rate MB] FILE…`
 //! Files are read into memory first, and no two records are equal: each record of a copy is marked with its number. Columns are
 //! MB/s of logical data; in brackets, the share of the row that the table names as the peer. "cold read" follows an import with cold caches;
 //! "degraded" is the same with the first device of each vdev missing. The fastest of the runs counts; "others" is the share
-//! of the cores that other processes took while it wrote. Images are in `TMPDIR`:
+//! of the cores that other processes took while it wrote. With `--device-rate` each device
+//! reads and writes no more than that many MB/s. Images are in `TMPDIR`:
 //! on a file system in memory the processor is measured, on a disk also the disk.
 
 mod measure;
@@ -12,9 +14,10 @@ mod measure;
 use std::path::{Path, PathBuf};
 
 use format::compression::{CompressionSetting, ZstdLevel};
-use measure::{Took, disk};
+use measure::Took;
 use pool::props::Value;
 use pool::{CreateSpec, Layout, NewFilesystem, NewTop, Options, Pool};
+use storage::host::Access;
 
 /// As in the program itself: records of one size come and go on several threads.
 #[global_allocator]
@@ -70,7 +73,7 @@ struct Row {
     degraded: Option<Took>,
 }
 
-fn create(case: &Case, images: &[PathBuf], bytes: u64, compression: CompressionSetting) -> Pool {
+fn create(case: &Case, images: &[PathBuf], bytes: u64, given: &Given) -> Pool {
     // Room for the data and three quarters more on each vdev, whatever its layout.
     let size = (bytes * 7 / 4 / case.tops as u64 * 2 / case.width.div_ceil(2) as u64).max(128 << 20);
     for image in images {
@@ -78,9 +81,10 @@ fn create(case: &Case, images: &[PathBuf], bytes: u64, compression: CompressionS
     }
     let options = Options::default();
     let plain = NewFilesystem::plain(&options.host);
+    let open = |path: &PathBuf| measure::open(path, Access::ReadWrite { exclusive: true }, given.rate);
     let tops = images.chunks(case.width);
-    let tops = tops.map(|of| NewTop::new(case.layout, of.iter().map(|path| disk(path)).collect()));
-    let mut root = vec![("compression".into(), Value::Number(compression.to_property()))];
+    let tops = tops.map(|of| NewTop::new(case.layout, of.iter().map(open).collect()));
+    let mut root = vec![("compression".into(), Value::Number(given.compression.to_property()))];
     if let Some(word) = case.dedup {
         let value = pool::props::dataset::parse("dedup").and_then(|property| property.parse_value(word).ok());
         root.push(("dedup".into(), value.expect("a value of dedup")));
@@ -99,12 +103,12 @@ fn measured(case: &Case, dir: &Path, files: &[Vec<u8>], given: &Given) -> Row {
     let bytes = files.iter().map(|file| file.len() as u64).sum();
     let mut row = Row { name: case.name, wrote: Took::FOREVER, read: Took::FOREVER, degraded: None };
     for _ in 0..given.runs {
-        let pool = create(case, &images, bytes, given.compression);
+        let pool = create(case, &images, bytes, given);
         let (took, ids) = measure::write(&pool, files);
         row.wrote = row.wrote.best(took);
         pool.export().expect("exported");
         let cold = |images: &[PathBuf]| {
-            measure::read(&measure::import(images, Options::default()), &ids, measure::cores())
+            measure::read(&measure::import(images, given.rate, Options::default()), &ids, measure::cores())
         };
         row.read = row.read.best(cold(&images));
         if case.is_redundant() {
@@ -129,18 +133,27 @@ struct Given {
     runs: usize,
     compression: CompressionSetting,
     only: Option<String>,
+    /// MB/s of each device.
+    rate: Option<u32>,
     files: Vec<PathBuf>,
 }
 
 fn given() -> Given {
-    let mut given =
-        Given { copies: 1, runs: 2, compression: CompressionSetting::OFF, only: None, files: Vec::new() };
+    let mut given = Given {
+        copies: 1,
+        runs: 2,
+        compression: CompressionSetting::OFF,
+        only: None,
+        rate: None,
+        files: Vec::new(),
+    };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|n| n.parse().ok()).expect("a number follows");
         match arg.as_str() {
             "--copies" => given.copies = number(),
             "--runs" => given.runs = number(),
+            "--device-rate" => given.rate = Some(number() as u32),
             "--only" => given.only = args.next(),
             "--compression" => {
                 given.compression = match args.next().as_deref() {

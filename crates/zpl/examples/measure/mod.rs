@@ -1,21 +1,20 @@
 //! What the examples that measure the engine share: clocks, and the same files written and read.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod limited;
+
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use format::ObjectId;
 use pool::{Options, Pool};
-use storage::host::{Access, Disk, FileDisk};
+use storage::host::Access;
 use zpl::{FileKind, Filesystem, NewNode};
+
+pub use limited::open;
 
 /// Bytes in a record.
 pub const RECORD: usize = 128 << 10;
-
-pub fn disk(path: &Path) -> Arc<dyn Disk> {
-    Arc::new(FileDisk::open(path, Access::ReadWrite { exclusive: true }).expect("the image opens"))
-}
 
 /// What something took.
 #[derive(Clone, Copy)]
@@ -93,13 +92,13 @@ pub fn write(pool: &Pool, files: &[Vec<u8>]) -> (Took, Vec<ObjectId>) {
     (clock.took(), ids)
 }
 
-/// Imports `paths` with cold caches, to read only.
-pub fn import(paths: &[PathBuf], options: Options) -> Pool {
-    let open = |path: &PathBuf| -> Arc<dyn Disk> {
-        let disk = FileDisk::open(path, Access::ReadOnly).expect("opens");
+/// Imports `paths`, devices of the given rate in MB/s, with cold caches, to read only.
+pub fn import(paths: &[PathBuf], rate: Option<u32>, options: Options) -> Pool {
+    let open = |path: &PathBuf| {
+        let disk = limited::open(path, Access::ReadOnly, rate);
         disk.flush().expect("flushed");
         disk.drop_cache();
-        Arc::new(disk)
+        disk
     };
     Pool::import_disks(paths.iter().map(open).collect(), Options { read_only: true, ..options })
         .expect("imports")
