@@ -117,7 +117,7 @@ impl BlockIo {
         *self.policy.write().expect("the policy lock guards a plain store") = Some(policy);
     }
 
-    pub(crate) fn workers(&self) -> &Workers {
-        self.storage.workers()
+    pub(crate) fn readers(&self) -> &Workers {
+        self.storage.readers()
     }
 }

@@ -26,8 +26,8 @@ use crate::{Error, Result, labels};
 
 /// Txgs for which what is freed is left alone: states no older than this are tried unasked.
 const SAFE_TXGS: u64 = 2;
-/// Blocks in the hands of the workers at once, per worker.
-const WINDOW_PER_WORKER: usize = 16;
+/// Blocks in the hands of the readers at once, for each of them.
+const WINDOW_PER_READER: usize = 16;
 
 /// Which states may be returned to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,12 +144,12 @@ fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
         *own = since.max(*own);
     }
     let storage = &inner.storage;
-    let workers = storage.workers();
+    let readers = storage.readers();
     let (mut metadata, mut data) = (0u64, 0u64);
-    workers.map_ordered(
+    readers.map_ordered(
         storage::Caller::Works,
         Walk::new(&inner.storage, &roots),
-        workers.count() * WINDOW_PER_WORKER,
+        readers.count() * WINDOW_PER_READER,
         |item| match item {
             Item::Embedded(..) => None,
             Item::Unreadable(..) => Some(true),

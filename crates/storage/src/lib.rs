@@ -19,6 +19,7 @@ mod heal;
 mod health;
 pub mod host;
 pub mod interrupt;
+mod io_queue;
 pub mod layout;
 mod leaf;
 mod log;
@@ -87,9 +88,10 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Bytes of free record buffers kept for reuse.
     pub free_bytes: u64,
-    /// Threads that write to disks; 0 writes on the caller's thread, in order.
+    /// Threads that write to disks, at least; with more leaves than that there are more. 0 writes on the caller's thread, in order.
     pub io_threads: usize,
-    /// Threads that compress, checksum and decompress.
+    /// Threads that compress, checksum and decompress, and threads that read; 0 means one for each core, and more that read
+    /// where there are several leaves.
     pub workers: usize,
     /// Who makes gzip's bytes in this run, whatever datasets say.
     pub gzip_engine: Option<GzipEngine>,
@@ -97,6 +99,18 @@ pub struct Options {
     pub slow_io: Duration,
     /// Of the cache devices.
     pub second: SecondLimits,
+}
+
+/// Threads that read, for each leaf beyond the first: so many requests wait at a device while others are answered.
+const READERS_PER_LEAF: usize = 3;
+/// Threads that read, at most.
+const READERS_MAX: usize = 32;
+
+/// How many threads read, where `workers` is what [`Options`] say.
+fn reading_threads(workers: usize, vdevs: &Vdevs) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let more = vdevs.leaves().count().saturating_sub(1) * READERS_PER_LEAF;
+    if workers > 0 { workers } else { (cores + more).min(READERS_MAX.max(cores)) }
 }
 
 /// The open devices of one pool with everything that turns pointers into bytes and back.
@@ -107,8 +121,9 @@ pub struct Storage {
     second: SecondCache,
     buffers: Buffers,
     workers: Workers,
+    readers: Workers,
     deflate: Arc<Deflate>,
-    io: write::IoQueue,
+    io: io_queue::IoQueue,
     suspension: Arc<Suspension>,
     /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
     /// reach the disks once, when the txg's writes are finished; until then they are read from here.
@@ -124,6 +139,7 @@ impl Storage {
         let deflate = Arc::new(Deflate::new(options.gzip_engine));
         let suspension = Arc::<Suspension>::default();
         vdevs.set_slow_limit(options.slow_io);
+        let readers = reading_threads(options.workers, &vdevs);
         let tree = Arc::new(tree::Tree::new(vdevs));
         Storage {
             tree: tree.clone(),
@@ -131,8 +147,9 @@ impl Storage {
             cache: RecordCache::new(options.cache_bytes),
             second: SecondCache::new(options.cache_bytes, options.second),
             buffers: Buffers::new(options.free_bytes),
-            workers: Workers::new(options.workers),
-            io: write::IoQueue::new(options.io_threads, deflate.clone(), suspension.clone(), tree),
+            workers: Workers::new("worker", options.workers),
+            readers: Workers::new("reader", readers),
+            io: io_queue::IoQueue::new(options.io_threads, deflate.clone(), suspension.clone(), tree),
             suspension,
             deflate,
             held: Mutex::default(),
@@ -174,10 +191,16 @@ impl Storage {
         Ok(())
     }
 
-    /// The worker threads shared by everything that computes.
+    /// The threads shared by everything that computes.
     #[must_use]
     pub fn workers(&self) -> &Workers {
         &self.workers
+    }
+
+    /// The threads shared by everything that reads blocks. They wait for devices, so there may be more of them than cores.
+    #[must_use]
+    pub fn readers(&self) -> &Workers {
+        &self.readers
     }
 
     /// Who makes gzip's bytes.
@@ -261,7 +284,7 @@ impl Storage {
         self.on_written_leaves(|_, leaf| leaf.flush_or_say())
     }
 
-    pub(crate) fn io(&self) -> &write::IoQueue {
+    pub(crate) fn io(&self) -> &io_queue::IoQueue {
         &self.io
     }
 }

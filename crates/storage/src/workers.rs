@@ -26,16 +26,16 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` threads; 0 means one per core.
+    /// Starts `count` threads with this name; 0 means one per core.
     ///
     /// # Panics
     /// If the system gives no threads.
     #[must_use]
-    pub fn new(count: usize) -> Workers {
+    pub fn new(name: &'static str, count: usize) -> Workers {
         let count = if count == 0 { available_parallelism().map_or(1, usize::from) } else { count };
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(count)
-            .thread_name(|index| format!("worker-{index}"))
+            .thread_name(move |index| format!("{name}-{index}"))
             .build()
             .expect("the system gives a few threads");
         Workers { threads }
@@ -131,7 +131,7 @@ impl Workers {
 
 impl Default for Workers {
     fn default() -> Self {
-        Workers::new(0)
+        Workers::new("worker", 0)
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn results_come_in_the_order_of_the_items() {
-        let workers = Workers::new(4);
+        let workers = Workers::new("worker", 4);
         for (count, window) in [(0, 1), (1, 1), (500, 1), (500, 7), (500, 1000)] {
             let mut seen = Vec::new();
             let mul = |i| {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_first_error_of_the_sink_ends_the_work() {
-        let workers = Workers::new(2);
+        let workers = Workers::new("worker", 2);
         let computed = AtomicUsize::new(0);
         let count = |i: u64| {
             computed.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn no_more_than_a_window_of_items_is_in_flight() {
-        let workers = Workers::new(3);
+        let workers = Workers::new("worker", 3);
         let (taken, sunk) = (Cell::new(0), Cell::new(0));
         let items = (0..300u64).inspect(|_| {
             taken.set(taken.get() + 1);
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_worker_reaches_the_caller_and_the_threads_live_on() {
-        let workers = Workers::new(2);
+        let workers = Workers::new("worker", 2);
         let hurt = |i: u64| assert_ne!(i, 13, "unlucky");
         let caught = catch_unwind(AssertUnwindSafe(|| {
             workers.map_ordered(Caller::Works, 0..100, 4, hurt, |()| Ok::<_, Infallible>(()))
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn borrowed_data_may_be_used_and_calls_may_nest() {
-        let workers = Workers::new(1);
+        let workers = Workers::new("worker", 1);
         let table = [1u64, 2, 3];
         let mut sum = 0;
         let inner = |i: usize| {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_work_is_shared_by_several_threads() {
-        let workers = Workers::new(2);
+        let workers = Workers::new("worker", 2);
         assert_eq!(workers.count(), 2);
         let mut threads = std::collections::HashSet::new();
         let busy = |_| {

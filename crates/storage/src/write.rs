@@ -5,36 +5,29 @@
 //! Source: docs/format/02-blocks-checksums-compression.md §1.6, §4.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Instant;
 
 use codec::Salt;
 use codec::crypt::CryptError;
-use crossbeam_channel::{Receiver, Sender};
 use format::blkptr::{Dva, EMBEDDED_MAX};
 use format::compression::CompressionSetting;
 use format::crypt::Sealing;
 use format::{ByteOrder, Checksum, ChecksumKind, Compression};
 
-use crate::Leaf;
 use crate::as_stored::AsStored;
+use crate::io_queue::Job;
 use crate::raidz;
-use crate::suspend::Suspension;
-use crate::tree::Tree;
-use crate::unflushed::KEPT_MAX;
 use crate::{Deflate, Guard, GzipEngine, Payload, Protection, Record, Storage, WriteError};
 
-/// Bytes gathered into one write before it is handed on.
+/// Bytes gathered into one write before it is handed on, where there is one vdev. Several vdevs share them, so that all of their
+/// devices soon have something to do.
 const RUN_BYTES_MAX: usize = 4 << 20;
+/// The least of them for one vdev.
+const RUN_BYTES_MIN: usize = 1 << 20;
 /// Buffers gathered into one write (the system takes 1024).
 const RUN_BUFFERS_MAX: usize = 512;
-/// Bytes handed to the I/O threads and not yet written, at most.
-const IN_FLIGHT_MAX: usize = 32 << 20;
-/// Bytes in flight from which on the disks are what writing waits for.
-const SATURATED: usize = IN_FLIGHT_MAX / 2;
 
 /// How a record is to be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,153 +221,6 @@ impl Encoding<'_> {
     }
 }
 
-/// A write handed to the I/O threads.
-struct Job {
-    vdev: u32,
-    leaf: Leaf,
-    offset: u64,
-    buffers: Vec<Payload>,
-    len: usize,
-    submitted: Instant,
-}
-
-impl Job {
-    /// Writes, and keeps what was written until it is flushed.
-    fn run(self, shared: &Shared) -> Result<(), WriteError> {
-        let Shared { suspension, tree, .. } = shared;
-        suspension.attempt(|| tree.write(self.vdev, &self.leaf, || self.write_twice()))?;
-        let Job { vdev, leaf, offset, buffers, .. } = self;
-        if !suspension.is_enabled() || leaf.health.has_failed() {
-            return Ok(());
-        }
-        leaf.unflushed.keep(offset, buffers);
-        if leaf.unflushed.bytes() <= KEPT_MAX {
-            return Ok(());
-        }
-        suspension.attempt(|| tree.write(vdev, &leaf, || leaf.flush_or_say()))
-    }
-
-    /// A device that refuses once is asked a second time before the write counts as refused.
-    fn write_twice(&self) -> Result<(), WriteError> {
-        self.write().or_else(|_| self.write())
-    }
-
-    fn write(&self) -> Result<(), WriteError> {
-        let slices: Vec<IoSlice<'_>> = self.buffers.iter().map(|b| IoSlice::new(b.bytes())).collect();
-        self.leaf.write_queued(&slices, self.offset, self.submitted.elapsed())
-    }
-}
-
-#[derive(Default)]
-struct Flight {
-    bytes: usize,
-    error: Option<WriteError>,
-}
-
-struct Shared {
-    flight: Mutex<Flight>,
-    landed: Condvar,
-    deflate: Arc<Deflate>,
-    suspension: Arc<Suspension>,
-    tree: Arc<Tree>,
-}
-
-impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Flight> {
-        self.flight.lock().expect("no code panics while holding the flight lock")
-    }
-
-    /// Tells whom it concerns whether the disks keep up.
-    fn tell(&self, flight: &Flight) {
-        self.deflate.set_saturated(flight.bytes > SATURATED);
-    }
-}
-
-/// The threads that write to disks.
-pub(crate) struct IoQueue {
-    jobs: Option<Sender<Job>>,
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl IoQueue {
-    /// `threads` = 0 writes on the caller's thread, in order.
-    pub(crate) fn new(
-        threads: usize,
-        deflate: Arc<Deflate>,
-        suspension: Arc<Suspension>,
-        tree: Arc<Tree>,
-    ) -> IoQueue {
-        let (flight, landed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { flight, landed, deflate, suspension, tree });
-        if threads == 0 {
-            return IoQueue { jobs: None, shared, threads: Vec::new() };
-        }
-        let (sender, receiver) = crossbeam_channel::unbounded();
-        let spawn = |i| {
-            let (receiver, shared) = (receiver.clone(), shared.clone());
-            std::thread::Builder::new()
-                .name(format!("cenote-io-{i}"))
-                .spawn(move || io_thread(&receiver, &shared))
-                .expect("the system starts a handful of threads")
-        };
-        let threads = (0..threads).map(spawn).collect();
-        IoQueue { jobs: Some(sender), shared, threads }
-    }
-
-    fn submit(&self, job: Job) -> Result<(), WriteError> {
-        let Some(jobs) = &self.jobs else {
-            return job.run(&self.shared);
-        };
-        let mut flight = self.shared.lock();
-        while flight.bytes > 0 && flight.bytes + job.len > IN_FLIGHT_MAX {
-            flight = self.shared.landed.wait(flight).expect("no code panics while holding the flight lock");
-        }
-        if let Some(error) = flight.error.take() {
-            return Err(error);
-        }
-        flight.bytes += job.len;
-        self.shared.tell(&flight);
-        drop(flight);
-        job.leaf.meter.enqueued();
-        jobs.send(job).expect("the I/O threads live as long as the queue");
-        Ok(())
-    }
-
-    fn drain(&self) -> Result<(), WriteError> {
-        let mut flight = self.shared.lock();
-        while flight.bytes > 0 {
-            flight = self.shared.landed.wait(flight).expect("no code panics while holding the flight lock");
-        }
-        flight.error.take().map_or(Ok(()), Err)
-    }
-}
-
-impl Drop for IoQueue {
-    fn drop(&mut self) {
-        self.jobs = None;
-        for thread in self.threads.drain(..) {
-            // A panic there was already reported by the thread itself; dropping must not panic again.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn io_thread(jobs: &Receiver<Job>, shared: &Shared) {
-    for job in jobs {
-        job.leaf.meter.dequeued();
-        let len = job.len;
-        let result = job.run(shared);
-        let mut flight = shared.lock();
-        flight.bytes -= len;
-        shared.tell(&flight);
-        if let Err(error) = result {
-            flight.error.get_or_insert(error);
-        }
-        shared.landed.notify_all();
-    }
-}
-
 /// Neighbouring buffers that become one write.
 #[derive(Default)]
 struct Run {
@@ -397,6 +243,8 @@ pub struct Writer<'a> {
     storage: &'a Storage,
     runs: BTreeMap<Target, Run>,
     bytes: u64,
+    /// Bytes gathered into one write, at most.
+    run_bytes_max: usize,
     /// A sector of zeros, as long as the longest that was needed so far.
     zeros: Record,
 }
@@ -405,7 +253,8 @@ impl<'a> Writer<'a> {
     /// Starts a txg's writes.
     #[must_use]
     pub fn new(storage: &'a Storage) -> Writer<'a> {
-        Writer { storage, runs: BTreeMap::new(), bytes: 0, zeros: Record::default() }
+        let run_bytes_max = (RUN_BYTES_MAX / storage.vdevs().tops().len().max(1)).max(RUN_BYTES_MIN);
+        Writer { storage, runs: BTreeMap::new(), bytes: 0, run_bytes_max, zeros: Record::default() }
     }
 
     /// Bytes put so far, over all copies.
@@ -445,7 +294,7 @@ impl<'a> Writer<'a> {
         let len = payload.bytes().len();
         let run = self.runs.entry(target).or_default();
         let follows = run.start + run.len as u64 == offset;
-        if !follows || run.len + len > RUN_BYTES_MAX || run.buffers.len() == RUN_BUFFERS_MAX {
+        if !follows || run.len + len > self.run_bytes_max || run.buffers.len() == RUN_BUFFERS_MAX {
             let full = mem::replace(run, Run { start: offset, ..Run::default() });
             self.submit(target, full)?;
         }

@@ -98,7 +98,7 @@ impl ReadAhead {
                     self.lane.lock().todo.push_back((self.turn + self.blkids.len() as u64, blkid));
                     self.blkids.push_back(blkid);
                     let lane = self.lane.clone();
-                    self.objset.workers().spawn(move || lane.read_next());
+                    self.objset.readers().spawn(move || lane.read_next());
                 }
                 Ok(_) => {}
                 Err(error) => self.broken = Some(error),

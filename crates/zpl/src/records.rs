@@ -158,7 +158,7 @@ pub(crate) fn read_blocks(
         Ok::<_, dmu::Error>(())
     };
     let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
-    Ok(objset.workers().map_ordered(dmu::Caller::Works, blkids, window, read, copy)?)
+    Ok(objset.readers().map_ordered(dmu::Caller::Works, blkids, window, read, copy)?)
 }
 
 impl Records {

@@ -192,10 +192,10 @@ impl Objset {
         &self.shared.io
     }
 
-    /// Threads that read ahead and compute.
+    /// Threads that read ahead.
     #[must_use]
-    pub fn workers(&self) -> &Workers {
-        self.io().workers()
+    pub fn readers(&self) -> &Workers {
+        self.io().readers()
     }
 
     /// Memory for records.

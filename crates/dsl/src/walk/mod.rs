@@ -283,7 +283,7 @@ impl<'a> Walk<'a> {
         if wanted.len() > 1 {
             let storage = self.storage;
             let read = |ptr| drop(storage.read(&ptr));
-            let done = storage.workers().map_ordered(storage::Caller::Works, wanted, AHEAD, read, Ok);
+            let done = storage.readers().map_ordered(storage::Caller::Works, wanted, AHEAD, read, Ok);
             let Ok(()): std::result::Result<(), std::convert::Infallible> = done;
         }
     }

@@ -23,8 +23,8 @@ use storage::{BadCopy, Verified};
 use dsl::Sizes;
 use pool::{Error, Pool, Result, roots};
 
-/// Blocks in the hands of the workers at once, per worker.
-const WINDOW_PER_WORKER: usize = 16;
+/// Blocks in the hands of the readers at once, for each of them.
+const WINDOW_PER_READER: usize = 16;
 
 /// Something that is wrong with a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,11 +174,11 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
             report(Finding::CutShort { path: disk.path().to_path_buf(), size: disk.size() });
         }
     }
-    let workers = storage.workers();
-    let verified = workers.map_ordered(
+    let readers = storage.readers();
+    let verified = readers.map_ordered(
         storage::Caller::Works,
         walk,
-        workers.count() * WINDOW_PER_WORKER,
+        readers.count() * WINDOW_PER_READER,
         |item| match item {
             Item::Block(place, block) => {
                 let copies = storage.verify_copies(&block);

@@ -82,11 +82,11 @@ pub(super) fn write(inner: &Inner, missed: Vec<Missed>, txg: Txg) -> Result<Opti
 }
 
 fn write_all(storage: &Storage, missed: Vec<Missed>) -> Result<u64> {
-    let (workers, mut bytes) = (storage.workers(), 0);
-    workers.map_ordered(
+    let (readers, mut bytes) = (storage.readers(), 0);
+    readers.map_ordered(
         storage::Caller::Works,
         missed,
-        workers.count() * 2,
+        readers.count() * 2,
         |missed| storage.write_missed(&missed),
         |written| {
             bytes += written?;

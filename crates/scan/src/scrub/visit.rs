@@ -16,8 +16,8 @@ use super::{errors, resilver};
 use pool::scrubber::{DataError, Order};
 use pool::{Error, Inner, Result, Syncing, scan_state};
 
-/// Blocks in the hands of the workers at once, per worker.
-const WINDOW_PER_WORKER: usize = 16;
+/// Blocks in the hands of the readers at once, for each of them.
+const WINDOW_PER_READER: usize = 16;
 /// Bytes of blocks taken before they are entered in the books.
 const CHUNK_BYTES: u64 = 8 << 20;
 /// Shared blocks that are remembered as verified. Further ones are verified with each reference.
@@ -225,7 +225,7 @@ impl Visit<'_> {
     /// Reads the next blocks; gives what came of it, and the last place if there was one.
     fn verify(&self, walk: &mut Walk<'_>) -> (Vec<Seen>, Option<Place>) {
         let storage = &self.inner.storage;
-        let workers = storage.workers();
+        let readers = storage.readers();
         let (max, resilvers) = (self.scan.max_txg, self.scan.is_resilvering());
         let chunk_bytes = if resilvers { resilver::CHUNK_BYTES } else { CHUNK_BYTES };
         let (mut bytes, mut last) = (0, None);
@@ -246,10 +246,10 @@ impl Visit<'_> {
             Some(item)
         });
         let mut chunk = Vec::new();
-        let done = workers.map_ordered(
+        let done = readers.map_ordered(
             storage::Caller::Works,
             items,
-            workers.count() * WINDOW_PER_WORKER,
+            readers.count() * WINDOW_PER_READER,
             |item| match item {
                 Item::Block(_, block) if block.dedup && self.shared.contains(&shared(&block)) => None,
                 Item::Block(place, block) if resilvers && block.physical_birth() < max => {

@@ -1,6 +1,6 @@
 //! `zfs send`: a snapshot as a stream.
 //!
-//! From:   the blocks of a snapshot, read ahead by the workers.
+//! From:   the blocks of a snapshot, read ahead by threads that read.
 //! To:     any [`std::io::Write`]: a pipe, a file.
 //! Source: docs/format/09-send-stream.md §2–§4.
 //!
@@ -33,8 +33,8 @@ pub use package::{Package, Told};
 pub use resume::Resumption;
 pub use saved::Saved;
 
-/// Blocks in the hands of the workers at once, per worker.
-const WINDOW_PER_WORKER: usize = 4;
+/// Blocks in the hands of the readers at once, for each of them.
+const WINDOW_PER_READER: usize = 4;
 /// Bytes collected before they are written out.
 const BUFFER: usize = 1 << 20;
 /// What stands behind the name of a file system or volume of which no snapshot is sent.
@@ -173,13 +173,13 @@ impl<'a> Sender<'a> {
         let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
         let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
         writer.begin(&begin, &list)?;
-        let workers = self.pool.storage().workers();
+        let readers = self.pool.storage().readers();
         let reader = self.reader(open, key_data.is_some());
         let walk = Traversal::new(reader, &root.meta_dnode, since).raw(key_data.is_some());
-        workers.map_ordered(
+        readers.map_ordered(
             storage::Caller::Works,
             span.of(walk),
-            workers.count() * WINDOW_PER_WORKER,
+            readers.count() * WINDOW_PER_READER,
             |event| event.and_then(|event| traverse::load(reader, event, begin.features, since)),
             |loaded| writer.put(loaded?),
         )?;
