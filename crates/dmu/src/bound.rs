@@ -118,7 +118,17 @@ impl Bound {
             return 0;
         }
         let block = storage.vdevs().largest_asize_of(len) * self.copies(is_metadata);
-        block + POINTER * self.copies(true) + KILLED
+        block + self.pointer()
+    }
+
+    /// What a changed pointer adds to the block above it and to the MOS.
+    pub(crate) fn pointer(&self) -> u64 {
+        if self.counts { POINTER * self.copies(true) + KILLED } else { 0 }
+    }
+
+    /// Entries of tables of shared blocks that a cloned block changes: its own, and that of the block that it replaces.
+    pub(crate) fn cloned(&self, has_table: bool) -> u64 {
+        if self.counts { 1 + u64::from(has_table) } else { 0 }
     }
 
     /// The bytes of one metadata block of `len` bytes.

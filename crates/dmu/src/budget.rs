@@ -7,6 +7,9 @@ pub(crate) const OBJECT_COST: u64 = 1536;
 /// What a dirty record costs besides its bytes.
 pub(crate) const RECORD_COST: u64 = 128;
 
+/// What a block costs that becomes a pointer to another: the pointer here, in an intent log, and its entry in a table.
+pub(crate) const CLONE_COST: u64 = 512;
+
 /// Counts dirty bytes, by which `pool` throttles writers, and the space that the sync of the open txg may take.
 #[derive(Debug, Default)]
 pub struct DirtyBudget {

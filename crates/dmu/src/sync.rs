@@ -85,6 +85,19 @@ struct Leaf {
     plan: Plan,
 }
 
+/// What a block becomes.
+enum Content {
+    Draft(Draft),
+    /// A block that is on disk.
+    Cloned(BlockPtr),
+}
+
+/// A block in its turn.
+enum Turn<'a> {
+    Leaf(Guarded<'a>),
+    Cloned { owner: usize, blkid: u64, ptr: BlockPtr },
+}
+
 /// A leaf in its turn, and what protects it.
 struct Guarded<'a> {
     leaf: Leaf,
@@ -95,6 +108,19 @@ struct Guarded<'a> {
 enum Ready {
     Encoded(Encoded),
     Written(Block),
+    Cloned(BlockPtr),
+}
+
+impl Turn<'_> {
+    /// The object and number of the block, and what became of it.
+    fn ready(&self, storage: &Storage, salt: &Arc<Salt>, txg: Txg) -> (usize, u64, Ready) {
+        match self {
+            Turn::Leaf(guarded) => {
+                (guarded.leaf.owner, guarded.leaf.blkid, guarded.encode(storage, salt, txg))
+            }
+            Turn::Cloned { owner, blkid, ptr } => (*owner, *blkid, Ready::Cloned(*ptr)),
+        }
+    }
 }
 
 impl Guarded<'_> {
@@ -321,9 +347,7 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
         }
     }
     let leaves = leaves.into_iter().flat_map(|(owner, closed, plan)| {
-        let blocks: Vec<(u64, Draft)> =
-            closed.dirty.blocks.iter().map(|(&b, draft)| (b, draft.clone())).collect();
-        blocks.into_iter().map(move |(blkid, draft)| Leaf { owner, blkid, draft, plan })
+        contents(&closed).into_iter().map(move |(blkid, content)| (owner, blkid, content, plan))
     });
     let mut done = Vec::with_capacity(queue.len());
     let mut current: Option<Current> = None;
@@ -341,20 +365,27 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
             Ok(())
         };
     if ctx.mos_pass > 0 {
-        for leaf in leaves {
-            advance(ctx, leaf.owner, &mut current)?;
+        for (owner, blkid, content, _) in leaves {
+            advance(ctx, owner, &mut current)?;
             let current = current.as_mut().expect("every leaf has an owner in the queue");
-            current.free_before(ctx, leaf.blkid)?;
-            current.tree.set_record(ctx, leaf.blkid, leaf.draft.record(), 1)?;
+            current.free_before(ctx, blkid)?;
+            let Content::Draft(draft) = content else { unreachable!("blocks of the MOS have one pointer") };
+            current.tree.set_record(ctx, blkid, draft.record(), 1)?;
         }
     } else {
         let (storage, io, entropy) = (ctx.storage(), ctx.io, ctx.entropy);
         let (salt, workers, txg) = (storage.salt(), storage.workers(), ctx.txg);
         workers.map_ordered(
             storage::Caller::Waits,
-            leaves.map(|leaf| Guarded { guard: io.guard(&leaf.plan.recipe, entropy), leaf }),
+            leaves.map(|(owner, blkid, content, plan)| match content {
+                Content::Cloned(ptr) => Turn::Cloned { owner, blkid, ptr },
+                Content::Draft(draft) => {
+                    let guard = io.guard(&plan.recipe, entropy);
+                    Turn::Leaf(Guarded { guard, leaf: Leaf { owner, blkid, draft, plan } })
+                }
+            }),
             workers.count() * WINDOW_PER_WORKER,
-            |guarded| (guarded.leaf.owner, guarded.leaf.blkid, guarded.encode(storage, &salt, txg)),
+            |turn| turn.ready(storage, &salt, txg),
             |(owner, blkid, ready)| {
                 advance(ctx, owner, &mut current)?;
                 let current = current.as_mut().expect("every leaf has an owner in the queue");
@@ -364,12 +395,24 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
                     Ready::Encoded(encoded) if was_freed => current.tree.set(ctx, blkid, encoded, 1),
                     Ready::Encoded(encoded) => current.tree.set_if_new(ctx, blkid, encoded),
                     Ready::Written(block) => current.tree.set_written(ctx, blkid, block),
+                    Ready::Cloned(ptr) => current.tree.set_cloned(ctx, blkid, &ptr),
                 }
             },
         )?;
     }
     advance(ctx, usize::MAX, &mut current)?;
     Ok(done)
+}
+
+/// What the blocks of an object become, in order.
+fn contents(closed: &Closed) -> Vec<(u64, Content)> {
+    let drafts = closed.dirty.blocks.iter().map(|(&blkid, draft)| (blkid, Content::Draft(draft.clone())));
+    let mut all: Vec<_> = drafts.collect();
+    if !closed.dirty.cloned.is_empty() {
+        all.extend(closed.dirty.cloned.iter().map(|(&blkid, ptr)| (blkid, Content::Cloned(*ptr))));
+        all.sort_by_key(|(blkid, _)| *blkid);
+    }
+    all
 }
 
 /// The dnode whose tree the txg's blocks go into: as on disk, with what the txg changed about it.

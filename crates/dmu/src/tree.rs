@@ -13,6 +13,7 @@ use format::{ByteOrder, ObjectId};
 use storage::Record;
 
 use crate::context::SyncCtx;
+use crate::object::reborn;
 use crate::walk::{Spot, Step, Walk};
 use crate::{Error, Result};
 
@@ -245,6 +246,16 @@ impl TreeWriter {
     pub(crate) fn set_written(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64, block: Block) -> Result<()> {
         let old = self.entry(ctx, 0, blkid)?;
         let new = ctx.adopt(block, &self.dnode, &old)?;
+        self.account(ctx, &old, &new);
+        self.set_entry(ctx, 0, blkid, new)
+    }
+
+    /// Replaces block `blkid` by one that is on disk, which the pool counted one more pointer to.
+    pub(crate) fn set_cloned(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64, ptr: &BlockPtr) -> Result<()> {
+        let old = self.entry(ctx, 0, blkid)?;
+        let new = reborn(ptr, ctx.txg);
+        ctx.kill(&old)?;
+        ctx.space.born(&new);
         self.account(ctx, &old, &new);
         self.set_entry(ctx, 0, blkid, new)
     }

@@ -135,6 +135,11 @@ impl Walk {
         });
     }
 
+    /// Numbers of the blocks at or below `spot`.
+    pub(crate) fn blocks_at(&self, spot: Spot) -> Range<u128> {
+        spot.blocks(self.fanout_shift)
+    }
+
     /// Whether block `blkid` of level 0 is at or below `spot`.
     #[must_use]
     pub fn leads_to(&self, spot: Spot, blkid: u64) -> bool {

@@ -13,6 +13,8 @@ use crate::{ByteOrder, Corrupt, ObjectId};
 
 /// Bytes of the bonus.
 pub const HEADER_SIZE: usize = 0x38;
+/// Bytes of a range in a new table.
+pub const RANGE_SIZE: u64 = 1 << 24;
 /// Bytes of the count of a range.
 const COUNT_SIZE: u64 = 2;
 /// Most ranges that a table has: a vdev of an exbibyte has fewer.

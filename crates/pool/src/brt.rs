@@ -1,27 +1,30 @@
-//! The tables of cloned blocks: whether other block pointers still refer to a block that is about to be freed.
+//! The tables of cloned blocks: how many block pointers refer to a block besides the first.
 //!
-//! From:   whatever frees blocks.
+//! From:   the sync of datasets, which counts the pointers that it adds; whatever frees blocks.
 //! To:     the tables in the MOS, once a txg.
-//! Source: docs/format/14-dedup-and-cloning.md §10, §12.
-//!
-//! Nothing is cloned here. The tables are those of OpenZFS, and they are kept right while blocks are freed.
+//! Source: docs/format/14-dedup-and-cloning.md §10–§12.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::sync::Arc;
 
 use dmu::zap::{self, words};
-use dmu::{Object, Objset, Tx};
+use dmu::{NewObject, Object, Objset, Tx};
 use format::blkptr::Block;
-use format::brt::{Header, count_of, directory_key, value_of};
+use format::brt::{HEADER_SIZE, Header, RANGE_SIZE, count_of, directory_key, value_of};
 use format::features::{self, Feature};
-use format::{ByteOrder, Corrupt, ObjectId};
-use storage::Vdevs;
+use format::zap::Value;
+use format::{ByteOrder, Corrupt, ObjectId, ObjectType};
+use storage::{TopVdev, Vdevs};
 
 use crate::Result;
 use crate::features::Features;
-use crate::mos::DIRECTORY;
+use crate::mos::{DIRECTORY, Mos};
 
 const LE: ByteOrder = ByteOrder::Little;
+/// log2 of the bytes of a block of the object with the counts of ranges.
+const COUNTS_SHIFT: u32 = 15;
+/// log2 of the bytes of a block of the ZAP with the entries.
+const ENTRIES_SHIFT: u32 = 13;
 
 /// Cloned blocks of a pool, as its properties tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,18 +100,51 @@ impl Table {
         count_of(&value, LE).ok_or_else(width).map(Some).map_err(bad(&self.entries))
     }
 
+    /// The same, unless its range tells that there are none.
+    fn known(&self, offset: u64) -> Result<Option<u64>, dmu::Error> {
+        if self.in_range(offset)? == 0 { Ok(None) } else { self.get(offset) }
+    }
+
     /// Stores the further references of the block at `offset`.
     fn put(&self, tx: &Tx, offset: u64, live: &Live, is_number: bool) -> Result<(), dmu::Error> {
         if live.count > 0 {
-            return words::update(&self.entries, tx, &[offset], &value_of(live.count, is_number, LE));
+            words::update(&self.entries, tx, &[offset], &value_of(live.count, is_number, LE))?;
+        } else {
+            words::remove(&self.entries, tx, &[offset])?;
         }
-        words::remove(&self.entries, tx, &[offset])?;
-        if let Some(at) = self.header.count_at(offset) {
-            let mut raw = [0; 2];
-            self.header.order.put_u16(&mut raw, 0, self.in_range(offset)?.saturating_sub(1));
-            self.counts.write(tx, at, &raw)?;
-        }
-        Ok(())
+        let Some(at) = self.header.count_at(offset) else { return Ok(()) };
+        let before = self.in_range(offset)?;
+        let after = match (live.stored, live.count) {
+            (0, _) => before.checked_add(1).expect("a range has fewer blocks than a count can say"),
+            (_, 0) => before.saturating_sub(1),
+            _ => return Ok(()),
+        };
+        let mut raw = [0; 2];
+        self.header.order.put_u16(&mut raw, 0, after);
+        self.counts.write(tx, at, &raw)
+    }
+
+    /// A new table for a vdev of `asize` bytes.
+    fn create(mos: &Mos, tx: &Tx, vdev: u32, asize: u64) -> Result<Table> {
+        let objset = &mos.objset;
+        let plain = NewObject::plain(ObjectType::ZAP_METADATA).block_size(1 << ENTRIES_SHIFT);
+        let entries = objset.create_object(tx, plain)?;
+        words::create(&entries, tx, ENTRIES_SHIFT, mos.salt(), 0)?;
+        let header = Header {
+            entries: entries.id(),
+            ranges: asize.div_ceil(RANGE_SIZE),
+            order: LE,
+            total: 0,
+            range_size: RANGE_SIZE,
+            used: 0,
+            saved: 0,
+        };
+        let new = NewObject::plain(ObjectType::UINT64_METADATA)
+            .block_size(1 << COUNTS_SHIFT)
+            .bonus(ObjectType::UINT64_METADATA, vec![0; HEADER_SIZE]);
+        let counts = objset.create_object(tx, new)?;
+        mos.set_directory(tx, &directory_key(vdev), &Value::from_u64(counts.id().0))?;
+        Ok(Table { counts, entries, header, changed: true })
     }
 }
 
@@ -151,6 +187,48 @@ impl Brt {
         })
     }
 
+    /// One reference more to `block`, which no dedup table counts. All references that a txg adds are added before any is released in
+    /// it. Without the feature nothing is cloned.
+    pub(crate) fn refer(
+        &mut self,
+        (mos, tx): (&Mos, &Tx),
+        vdevs: &Vdevs,
+        features: &mut Option<Features>,
+        block: &Block,
+    ) -> Result<()> {
+        let first = block.dvas[0];
+        let top = vdevs.tops().get(first.vdev.0 as usize);
+        let top = top.ok_or_else(|| Corrupt::new("vdev of a cloned block", first.vdev.0.into()));
+        let TopVdev { asize, metaslab_shift, .. } = top.map_err(storage::ReadError::from)?;
+        let asize = asize >> metaslab_shift << metaslab_shift;
+        let table = match self.tables.entry(first.vdev.0) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(new) => {
+                take_features(features, tx)?;
+                new.insert(Table::create(mos, tx, first.vdev.0, asize)?)
+            }
+        };
+        // The vdev has grown.
+        table.header.ranges = table.header.ranges.max(asize.div_ceil(table.header.range_size));
+        let live = match self.live.entry((first.vdev.0, first.offset)) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(new) => {
+                let count = table.known(first.offset)?.unwrap_or(0);
+                new.insert(Live { count, stored: count })
+            }
+        };
+        let dsize = vdevs.dsize(block);
+        let header = &mut table.header;
+        header.saved = header.saved.saturating_add(dsize);
+        if live.count == 0 {
+            header.used = header.used.saturating_add(dsize);
+            header.total += 1;
+        }
+        live.count += 1;
+        table.changed = true;
+        Ok(())
+    }
+
     /// One reference less to `block`. `false` if there is no other: then it is freed.
     pub(crate) fn release(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
         let first = block.dvas[0];
@@ -158,14 +236,10 @@ impl Brt {
             return Ok(false);
         }
         let Some(table) = self.tables.get_mut(&first.vdev.0) else { return Ok(false) };
-        let place = (first.vdev.0, first.offset);
-        let live = match self.live.entry(place) {
-            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(new) => {
-                if table.in_range(first.offset)? == 0 {
-                    return Ok(false);
-                }
-                let Some(count) = table.get(first.offset)? else { return Ok(false) };
+        let live = match self.live.entry((first.vdev.0, first.offset)) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(new) => {
+                let Some(count) = table.known(first.offset)? else { return Ok(false) };
                 new.insert(Live { count, stored: count })
             }
         };
@@ -215,4 +289,13 @@ impl Brt {
         }
         Ok(())
     }
+}
+
+/// The features that a table needs are in use once more. All tables of a pool have the same form.
+fn take_features(features: &mut Option<Features>, tx: &Tx) -> Result<()> {
+    let Some(known) = features else { return Ok(()) };
+    let (cloning, numbers) = (&features::BLOCK_CLONING, &features::BLOCK_CLONING_ENDIAN);
+    let is_number = known.is_enabled(numbers) && (known.is_active(numbers) || !known.is_active(cloning));
+    known.adjust(tx, cloning, 1)?;
+    if is_number { known.adjust(tx, numbers, 1) } else { Ok(()) }
 }

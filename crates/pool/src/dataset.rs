@@ -320,7 +320,7 @@ impl Dataset {
         if self.destroyed.load(Ordering::Acquire) {
             return Err(Error::NoDataset(self.name()));
         }
-        Ok(self.charge_of(hold.bytes, hold.block_size))
+        Ok(self.charge_of(hold.bytes, hold.block_size).saturating_add(hold.cloned))
     }
 
     /// Bytes that quotas count at most for `bytes` bytes of data in blocks of `block_size` bytes (0: in one block), over

@@ -170,6 +170,18 @@ impl Ddt {
         Ok(())
     }
 
+    /// One reference more to `block`, which a pointer led to already. `false` if no entry is about it: then it is cloned like any other.
+    pub(crate) fn share(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
+        if !self.tables.contains_key(&block.checksum_kind.to_disk()) {
+            return Ok(false);
+        }
+        let live = self.touch(vdevs, block.checksum_kind, Key::of(block))?;
+        let Some(slot) = live.entry.slots.iter_mut().find(|slot| slot.holds(block)) else { return Ok(false) };
+        slot.refs = slot.refs.saturating_add(1);
+        live.changed = true;
+        Ok(true)
+    }
+
     /// One reference less to `block`. `false` if no entry is about it: then it is freed like any other.
     pub(crate) fn release(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
         if !self.tables.contains_key(&block.checksum_kind.to_disk()) {

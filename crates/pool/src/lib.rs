@@ -11,6 +11,7 @@ mod aux_vdevs;
 pub mod brt;
 pub mod checkpoint;
 mod checkpoints;
+mod cloning;
 mod create;
 mod dataset;
 pub mod ddt;

@@ -112,6 +112,8 @@ pub struct Hold {
     pub block_size: u64,
     /// Blocks on disk that it may free.
     pub freed: u64,
+    /// Bytes that quotas count for blocks that are on disk already.
+    pub cloned: u64,
     /// How far it may go beyond the limits.
     pub reach: Reach,
 }
@@ -120,7 +122,7 @@ impl Hold {
     /// A change that writes about `bytes` bytes of data.
     #[must_use]
     pub const fn write(bytes: u64) -> Hold {
-        Hold { bytes, blocks: 0, block_size: 0, freed: 0, reach: Reach::Limits }
+        Hold { bytes, blocks: 0, block_size: 0, freed: 0, cloned: 0, reach: Reach::Limits }
     }
 
     /// The data goes into the blocks of `block_size` bytes that hold the bytes `start..end` of an object.
@@ -139,7 +141,13 @@ impl Hold {
     /// A removal or truncation.
     #[must_use]
     pub const fn free() -> Hold {
-        Hold { bytes: 0, blocks: 0, block_size: 0, freed: 0, reach: Reach::Frees }
+        Hold { bytes: 0, blocks: 0, block_size: 0, freed: 0, cloned: 0, reach: Reach::Frees }
+    }
+
+    /// It adds pointers to blocks that are on disk, for which quotas count `bytes` bytes.
+    #[must_use]
+    pub const fn cloning(self, bytes: u64) -> Hold {
+        Hold { cloned: bytes, ..self }
     }
 
     /// It frees up to `blocks` blocks that are on disk: a snapshot may list each of them.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use format::crypt::{KeyFormat, Suite};
+use format::features::{self, Feature};
 use pool::props::Value;
 use pool::{
     CreateSpec, Layout, NewEncryption, NewFilesystem, NewTop, Options, OwnKey, Pool, UserKey, Wanted,
@@ -51,6 +52,8 @@ pub struct Machine {
     pub properties: Vec<(&'static str, u64)>,
     /// What the file system is encrypted with.
     pub suite: Option<Suite>,
+    /// Features that the pool has besides those of any new pool.
+    pub features: Vec<&'static Feature>,
 }
 
 impl Default for Machine {
@@ -69,11 +72,18 @@ impl Default for Machine {
             async_blocks: 100_000,
             properties: vec![("recordsize", 16 << 10)],
             suite: None,
+            features: Vec::new(),
         }
     }
 }
 
 impl Machine {
+    /// The default machine, whose pool lets files share blocks.
+    #[must_use]
+    pub fn cloning() -> Machine {
+        Machine { features: vec![&features::BLOCK_CLONING], ..Machine::default() }
+    }
+
     /// The default machine with `disks` disks.
     #[must_use]
     pub fn striped(disks: usize) -> Machine {
@@ -133,12 +143,10 @@ impl Machine {
         let log =
             |disk: &Arc<dyn Disk>| NewTop { is_log: true, ..NewTop::new(Layout::Single, vec![disk.clone()]) };
         let tops = of_data.chain(logs.iter().map(log)).collect();
-        let spec = CreateSpec {
-            ashift: Some(self.ashift),
-            tops,
-            command: Some("zpool create tank".into()),
-            ..CreateSpec::new(POOL, Vec::new(), filesystem.clone(), zpl::initialiser())
-        };
+        let plain = CreateSpec::new(POOL, Vec::new(), filesystem.clone(), zpl::initialiser());
+        let features = plain.features.iter().chain(&self.features).copied().collect();
+        let command = Some("zpool create tank".into());
+        let spec = CreateSpec { ashift: Some(self.ashift), tops, command, features, ..plain };
         let pool = Pool::create(spec, options)?;
         let local = self.properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value)));
         let filesystem = NewFilesystem { encryption: self.encryption(), ..filesystem };

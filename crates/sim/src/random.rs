@@ -61,6 +61,13 @@ impl Story {
             return;
         };
         let size = self.model().content(&file).map_or(0, |data: &Arc<Vec<u8>>| data.len() as u64);
+        if !self.machine().features.is_empty() && chance.below(4) == 0 {
+            let over =
+                pick(chance, self.model().files()).filter(|over| *over != file && chance.below(2) == 0);
+            let to = over.unwrap_or_else(|| self.fresh_path(chance));
+            self.clone_file(&file, &to);
+            return;
+        }
         match chance.below(20) {
             0..=4 if !many => {
                 let path = self.fresh_path(chance);

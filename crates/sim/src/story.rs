@@ -226,6 +226,25 @@ impl Story {
         done
     }
 
+    /// Makes `to` a file that shares the blocks of `from`, where they are on disk; else it gets a copy. Says whether it shares them.
+    pub fn clone_file(&mut self, from: &str, to: &str) -> bool {
+        let data = Vec::clone(self.model.content(from).expect("a regular file"));
+        self.write(to, "");
+        let (source, id) = (self.id(from), self.id(to));
+        let place = zpl::Place { fs: self.fs(), id: source, offset: 0 };
+        match self.fs().clone_range(place, (id, 0), data.len() as u64) {
+            Ok(bytes) => assert_eq!(bytes, data.len() as u64, "seed {}: {from} is cloned", self.seed),
+            Err(zpl::Error::NotCloned(_)) => {
+                self.write(to, data);
+                return false;
+            }
+            Err(error) => self.fail(format_args!("clone {from} {to}"), error),
+        }
+        let time = self.fs().stat(id).unwrap_or_else(|e| self.fail(to, e)).mtime;
+        self.model.set_content(to, data, time);
+        true
+    }
+
     /// Cuts or extends a file.
     pub fn truncate(&mut self, path: &str, size: u64) -> &mut Story {
         let id = self.id(path);

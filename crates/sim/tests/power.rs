@@ -115,6 +115,62 @@ fn power_cut_while_a_checkpoint_is_made_and_discarded_leaves_a_synced_state() {
 }
 
 #[test]
+fn power_cut_while_files_share_blocks_leaves_what_was_synced_or_logged() {
+    for seed in seeds(2) {
+        let suite = (seed % 2 == 0).then_some(Suite::Aes256Gcm);
+        let mut story = Story::on(Machine { suite, ..Machine::cloning() }, seed);
+        story.write("/a", random(seed, 100_000)).write("/b", random(seed + 1, 40_000)).commit().sync();
+        story.forget();
+        assert!(story.clone_file("/a", "/c"));
+        story.commit();
+        // Within one txg: the source goes, its clone is cloned and changed.
+        story.unlink("/a").commit();
+        assert!(story.clone_file("/c", "/d"));
+        story.commit().write_at("/d", 17_000, vec![9; 500]).commit().sync();
+        assert!(story.clone_file("/b", "/e"));
+        story.commit();
+        assert!(story.clone_file("/c", "/b"));
+        story.sync().unlink("/c").sync();
+        story.expect_model();
+        let name = "power_cut_while_files_share_blocks_leaves_what_was_synced_or_logged";
+        println!("{} cuts", Cuts::of(&story, "power", name).every(2).run());
+        story.expect_clean();
+        zdb::expect_pleased(&mut story);
+    }
+}
+
+#[test]
+fn power_cut_during_random_work_with_clones_leaves_a_synced_state() {
+    for seed in seeds(2) {
+        let chance = SeededEntropy::new(seed);
+        let ganging = if seed % 3 == 0 { 8 << 10 } else { u64::MAX };
+        let properties = if seed % 3 == 2 { vec![("dedup", 1)] } else { Vec::new() };
+        let machine = Machine { force_ganging: ganging, properties, ..Machine::cloning() };
+        let mut story = Story::on(machine, seed);
+        story.without_links().live(&chance, 60, 60_000).sync();
+        story.forget();
+        for _ in 0..6 {
+            story.live(&chance, 20, 60_000).sync();
+        }
+        story.expect_model();
+        story.expect_clean();
+        let info = story.pool().info();
+        assert!(info.clones.saved + info.dedup.saved() > 0);
+        drop(info);
+        let name = "power_cut_during_random_work_with_clones_leaves_a_synced_state";
+        println!("{} cuts", Cuts::of(&story, "power", name).every(9).run());
+        zdb::expect_pleased(&mut story);
+    }
+}
+
+/// Bytes that do not compress.
+fn random(seed: u64, len: usize) -> Vec<u8> {
+    let mut data = vec![0; len];
+    SeededEntropy::new(seed).fill(&mut data);
+    data
+}
+
+#[test]
 fn power_cut_in_an_encrypted_file_system_leaves_what_was_synced_or_logged() {
     for seed in seeds(2) {
         let suite = if seed % 2 == 0 { Suite::Aes128Ccm } else { Suite::Aes256Gcm };

@@ -5,6 +5,23 @@ use format::{Corrupt, ObjectId};
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Why a range is not cloned. Its bytes can be copied instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotCloned {
+    /// The pool has no feature for that.
+    #[error("the feature block_cloning is not enabled in this pool")]
+    Disabled,
+    /// The datasets cannot have blocks in common.
+    #[error("the datasets have other keys or other properties, or are in other pools")]
+    Across,
+    /// The range does not consist of blocks that the other file could have.
+    #[error("the ranges are not on borders of blocks of the same size")]
+    Unaligned,
+    /// The blocks are not on disk yet.
+    #[error("the blocks are not on disk yet")]
+    Unsettled,
+}
+
 /// Why a file system operation failed. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -91,6 +108,9 @@ pub enum Error {
     /// The pool refused, or stopped.
     #[error(transparent)]
     Pool(pool::Error),
+    /// A range is not cloned. Its bytes can be copied.
+    #[error("{0}")]
+    NotCloned(#[from] NotCloned),
     /// The change has to wait before it can begin its transaction. It releases its locks, waits, and starts again. No
     /// public function returns this error.
     #[error("resource temporarily unavailable")]
@@ -123,7 +143,10 @@ impl Error {
             Error::FileTooBig => 27,                                                     // EFBIG
             Error::XattrTooBig => 7,                                                     // E2BIG
             Error::NoXattr => 61,                                                        // ENODATA
-            Error::Unsupported(_) => 95,                                                 // EOPNOTSUPP
+            Error::NotCloned(NotCloned::Across) => 18,                                   // EXDEV
+            Error::NotCloned(NotCloned::Unaligned) => 22,                                // EINVAL
+            Error::NotCloned(NotCloned::Unsettled) => 11,                                // EAGAIN
+            Error::Unsupported(_) | Error::NotCloned(NotCloned::Disabled) => 95,         // EOPNOTSUPP
             Error::Waits(_) => 11,                                                       // EAGAIN
             Error::Closed | Error::Damaged { .. } | Error::Dmu(_) | Error::Pool(_) => 5, // EIO
         }

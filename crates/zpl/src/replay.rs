@@ -103,7 +103,7 @@ impl Filesystem {
                 done => gone_is_fine(done),
             },
             Body::AclV0 { .. } | Body::Acl(_) => Err(Error::Unsupported("NFSv4 ACLs in an intent log")),
-            Body::CloneRange(_) => Err(Error::Unsupported("block cloning")),
+            Body::CloneRange(clone) => gone_is_fine(self.replay_clone(clone)),
         };
         replay.at(None);
         done

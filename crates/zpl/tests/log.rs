@@ -1,5 +1,6 @@
 //! What `fsync` promises: one story each, with a crash at its end.
 
+mod clones;
 mod support;
 
 use format::acl::{PosixAcl, PosixEntry, PosixTag};

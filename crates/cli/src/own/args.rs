@@ -34,6 +34,9 @@ pub struct Cp {
     /// Stay in the dataset: do not copy the datasets below it.
     #[arg(short = 'x', long = "one-file-system")]
     pub one_dataset: bool,
+    /// Whether a copy inside a pool shares the blocks of its source, which needs the feature block_cloning.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Reflink::Auto)]
+    pub reflink: Reflink,
     /// No progress, and no word about what there is to copy.
     #[arg(short, long)]
     pub quiet: bool,
@@ -46,6 +49,17 @@ pub struct Cp {
     /// Where to: a local path or DATASET:/path.
     #[arg(value_name = "DESTINATION", value_parser = place())]
     pub destination: Place,
+}
+
+/// When copies share blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Reflink {
+    /// Where they can; else the bytes are copied.
+    Auto,
+    /// All bytes are copied.
+    Never,
+    /// A file that cannot share its blocks is not copied.
+    Always,
 }
 
 #[derive(Debug, Args)]

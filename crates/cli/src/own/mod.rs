@@ -34,8 +34,8 @@ mod usage;
 
 pub use self::advise::Advise;
 pub use self::args::{
-    Cache, Cat, Check, Cp, Du, Engines, Export, Generate, Ls, Mkdir, Mkfs, Mv, Rm, Serve, Stat, Tree, Tune,
-    Unexport, Words,
+    Cache, Cat, Check, Cp, Du, Engines, Export, Generate, Ls, Mkdir, Mkfs, Mv, Reflink, Rm, Serve, Stat,
+    Tree, Tune, Unexport, Words,
 };
 pub use self::bench::Bench;
 pub use self::install_links::InstallLinks;

@@ -30,6 +30,8 @@ pub(crate) enum Spill {
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     pub(crate) blocks: BTreeMap<u64, Draft>,
+    /// Blocks that become pointers to blocks that are on disk. None of them is in `blocks`.
+    pub(crate) cloned: BTreeMap<u64, BlockPtr>,
     pub(crate) freed: Ranges,
     pub(crate) spill: Spill,
     /// In a sealed dataset: what lies behind the pointers of the dnode.
@@ -117,6 +119,7 @@ impl Object {
         let len = record.record().len() as u64;
         let cost = len + RECORD_COST;
         let bound = self.bound_of(state, len);
+        self.forget_cloned(state, blkid, blkid + 1);
         let old = state.open.blocks.insert(blkid, record).map(|old| old.record().len() as u64);
         state.head.max_blkid = state.head.max_blkid.max(blkid);
         self.charge(state, cost, old.map_or(0, |len| len + RECORD_COST));
@@ -139,7 +142,7 @@ impl Object {
     }
 
     /// Counts the space of the indirect blocks above block `blkid`.
-    fn count_path(&self, state: &mut State, blkid: u64) {
+    pub(super) fn count_path(&self, state: &mut State, blkid: u64) {
         let levels = state.disk.as_ref().map_or(1, |disk| disk.levels);
         let reach = Reach::of(&state.head, levels, blkid);
         let bytes = self.shared.bound.path(self.storage(), &mut state.open.nodes, &reach, blkid);
@@ -170,7 +173,7 @@ impl Object {
         self.blocks_on_disk(&self.lock(), start, end)
     }
 
-    fn charge(&self, state: &mut State, more: u64, less: u64) {
+    pub(super) fn charge(&self, state: &mut State, more: u64, less: u64) {
         state.open.cost = state.open.cost + more - less;
         self.shared.budget.add(more);
         self.shared.budget.sub(less);
@@ -222,7 +225,8 @@ impl Object {
             }
             let freed = state.open.freed.contains(0);
             state.open.blocks.is_empty()
-                && (freed || state.syncing.as_ref().is_none_or(|closed| closed.dirty.blocks.is_empty()))
+                && state.open.cloned.is_empty()
+                && (freed || state.syncing.as_ref().is_none_or(|closed| closed.dirty.has_no_blocks()))
                 && (freed
                     || state.disk.as_ref().is_none_or(|d| d.levels == 1 && d.block_ptrs[0] == BlockPtr::HOLE))
         };
@@ -244,14 +248,8 @@ impl Object {
             return;
         }
         let mut state = self.lock();
-        let doomed: Vec<u64> = state.open.blocks.range(start..end).map(|(&blkid, _)| blkid).collect();
-        for blkid in doomed {
-            if let Some(draft) = state.open.blocks.remove(&blkid) {
-                let len = draft.record().len() as u64;
-                self.charge(&mut state, 0, len + RECORD_COST);
-                self.shared.budget.sub_space(self.bound_of(&state, len));
-            }
-        }
+        self.forget_records(&mut state, start, end);
+        self.forget_cloned(&mut state, start, end);
         state.open.freed.insert(start, end);
         // Only the blocks above both ends of the range are written, the others are freed.
         let max_blkid = state.head.max_blkid;
@@ -267,12 +265,25 @@ impl Object {
         self.list(&mut state, tx);
     }
 
+    /// The records of the open txg among `start..end` are not to be written.
+    pub(super) fn forget_records(&self, state: &mut State, start: u64, end: u64) {
+        let doomed: Vec<u64> = state.open.blocks.range(start..end).map(|(&blkid, _)| blkid).collect();
+        for blkid in doomed {
+            if let Some(draft) = state.open.blocks.remove(&blkid) {
+                let len = draft.record().len() as u64;
+                self.charge(state, 0, len + RECORD_COST);
+                self.shared.budget.sub_space(self.bound_of(state, len));
+            }
+        }
+    }
+
     pub(crate) fn mark_gone(self: &Arc<Self>, tx: &Tx) {
         let mut state = self.lock();
         assert!(!state.gone, "an object is freed once");
         state.gone = true;
         let cost = state.open.cost;
         state.open.blocks.clear();
+        state.open.cloned.clear();
         state.open.cost = 0;
         self.shared.budget.sub(cost);
         self.count_killed(&state, 0, u64::MAX);

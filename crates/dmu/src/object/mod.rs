@@ -3,6 +3,7 @@
 //! A record dirtied in the open txg while its previous version syncs is a new record; readers see the newest.
 //! The state lock is held for pointers, never across disk I/O.
 
+mod cloned;
 mod dirty;
 mod read;
 mod shared;
@@ -15,6 +16,7 @@ use format::{ObjectId, ObjectType};
 use storage::rank::{Rank, Ranked};
 use storage::{Draft, Record, Storage};
 
+pub(crate) use self::cloned::reborn;
 pub(crate) use self::dirty::{Closed, Spill};
 pub use self::read::Trail;
 pub(crate) use self::shared::{NUMBERS_MAX, Shared};

@@ -34,6 +34,8 @@ impl Trail {
 /// Where the newest version of a block is.
 enum Place {
     Memory(Record),
+    /// In the block of another object.
+    Cloned(BlockPtr),
     Zeros,
     Disk(Arc<Dnode>),
 }
@@ -44,12 +46,18 @@ impl Object {
         if let Some(draft) = state.open.blocks.get(&blkid) {
             return Place::Memory(draft.record().clone());
         }
+        if let Some(ptr) = state.open.cloned.get(&blkid) {
+            return Place::Cloned(*ptr);
+        }
         if state.open.freed.contains(blkid) {
             return Place::Zeros;
         }
         if let Some(closed) = &state.syncing {
             if let Some(draft) = closed.dirty.blocks.get(&blkid) {
                 return Place::Memory(draft.record().clone());
+            }
+            if let Some(ptr) = closed.dirty.cloned.get(&blkid) {
+                return Place::Cloned(*ptr);
             }
             if closed.dirty.freed.contains(blkid) {
                 return Place::Zeros;
@@ -91,6 +99,10 @@ impl Object {
             let (ptr, error) = match self.place(blkid) {
                 Place::Memory(record) => return Ok(record),
                 Place::Zeros => return Ok(Arc::new(vec![0; self.block_size() as usize])),
+                Place::Cloned(ptr) => match self.shared.io.reader(reading).read(&ptr) {
+                    Ok(record) => return self.sized(record, ptr.lsize() as u32),
+                    Err(source) => (Some(ptr), Error::Block { object: self.id, level: 0, blkid, source }),
+                },
                 Place::Disk(dnode) => match self.ptr_in(&dnode, blkid, reading) {
                     Ok(BlockPtr::Hole(_)) => return Ok(Arc::new(vec![0; self.block_size() as usize])),
                     Ok(ptr) => match self.shared.io.reader(reading).read(&ptr) {
@@ -263,14 +275,10 @@ impl Object {
         loop {
             let (dnode, dirty) = {
                 let state = self.lock();
-                let mut next = state.open.blocks.range(at..).next().map(|(&blkid, _)| blkid);
+                let mut next = state.open.filled_from(at).next();
                 if let Some(closed) = &state.syncing {
-                    let visible = closed
-                        .dirty
-                        .blocks
-                        .range(at..)
-                        .map(|(&blkid, _)| blkid)
-                        .find(|&blkid| !state.open.freed.contains(blkid));
+                    let visible =
+                        closed.dirty.filled_from(at).find(|&blkid| !state.open.freed.contains(blkid));
                     next = [next, visible].into_iter().flatten().min();
                 }
                 (state.disk.clone(), next)

@@ -216,6 +216,12 @@ impl Objset {
         self.vdevs().largest_asize_of(len)
     }
 
+    /// Bytes that datasets are charged for a block.
+    #[must_use]
+    pub fn dsize_of(&self, ptr: &BlockPtr) -> u64 {
+        self.vdevs().dsize_of(ptr)
+    }
+
     /// What the objset is for.
     #[must_use]
     pub fn os_type(&self) -> ObjsetType {

@@ -13,6 +13,8 @@ use crate::{BlockPtr, ByteOrder, Corrupt, ObjectId, Txg, blkptr};
 
 /// Where a TX_WRITE record has the pointer to its data.
 const WRITE_PTR: usize = 0x40;
+/// Where a clone has the number of its pointers, which they follow.
+const CLONE_PTRS: usize = 0x40;
 
 /// The records in `range` of a log block, in order. Ends after the first that cannot be.
 #[must_use]
@@ -77,13 +79,15 @@ impl Outline {
     /// Decodes what of the record at the start of `raw` can be read without a key; gives also its bytes.
     fn decode(raw: &[u8], order: ByteOrder) -> Result<(Outline, usize), Corrupt> {
         let (word, len) = header(raw, order)?;
-        let is_write = word & !kind::IGNORE_CASE == kind::WRITE;
-        let mut reader = Reader { raw: &raw[..len], at: WRITE_PTR.min(len), order };
+        let (is_write, is_clone) =
+            (word & !kind::IGNORE_CASE == kind::WRITE, word & !kind::IGNORE_CASE == kind::CLONE_RANGE);
+        let at = if is_clone { CLONE_PTRS } else { WRITE_PTR };
+        let mut reader = Reader { raw: &raw[..len], at: at.min(len), order };
         let outline = Outline {
             txg: Txg(order.u64(raw, 0x10)),
             seq: order.u64(raw, 0x18),
             ptr: if is_write { reader.ptr()? } else { BlockPtr::HOLE },
-            clones: word & !kind::IGNORE_CASE == kind::CLONE_RANGE,
+            cloned: if is_clone { reader.counted_ptrs()? } else { Vec::new() },
         };
         Ok((outline, len))
     }
@@ -346,17 +350,22 @@ impl<'a> Reader<'a> {
     }
 
     fn clone_range(&mut self) -> Result<CloneRange, Corrupt> {
-        let mut clone = CloneRange {
+        Ok(CloneRange {
             object: self.object()?,
             offset: self.u64()?,
             length: self.u64()?,
             block_size: self.u64()?,
-            ptrs: Vec::new(),
-        };
+            ptrs: self.counted_ptrs()?,
+        })
+    }
+
+    /// A number of pointers, and the pointers.
+    fn counted_ptrs(&mut self) -> Result<Vec<BlockPtr>, Corrupt> {
+        let mut ptrs = Vec::new();
         for _ in 0..self.u64()? {
-            clone.ptrs.push(self.ptr()?);
+            ptrs.push(self.ptr()?);
         }
-        Ok(clone)
+        Ok(ptrs)
     }
 }
 

@@ -57,7 +57,7 @@ pub struct Record {
 }
 
 /// What of a record can be read without a key in an encrypted dataset: what space it needs, and when it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// The txg whose state the change became part of.
     pub txg: Txg,
@@ -65,15 +65,15 @@ pub struct Outline {
     pub seq: u64,
     /// Where a write has its data; a hole for other records.
     pub ptr: BlockPtr,
-    /// It shares blocks of another file.
-    pub clones: bool,
+    /// The blocks of another file that it shares; holes and data in pointers included.
+    pub cloned: Vec<BlockPtr>,
 }
 
 impl From<&Record> for Outline {
     fn from(record: &Record) -> Outline {
         let ptr = if let Body::Write(write) = &record.body { write.ptr } else { BlockPtr::HOLE };
-        let clones = matches!(record.body, Body::CloneRange(_));
-        Outline { txg: record.txg, seq: record.seq, ptr, clones }
+        let cloned = if let Body::CloneRange(clone) = &record.body { clone.ptrs.clone() } else { Vec::new() };
+        Outline { txg: record.txg, seq: record.seq, ptr, cloned }
     }
 }
 

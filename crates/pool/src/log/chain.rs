@@ -139,8 +139,13 @@ pub fn data_of(record: &Outline, since: Txg) -> Option<Block> {
     record.ptr.block().copied().filter(|block| block.birth >= since)
 }
 
+/// The blocks of other files that a record shares.
+pub fn cloned_by(record: &Outline) -> impl Iterator<Item = Block> + '_ {
+    record.cloned.iter().filter_map(BlockPtr::block).copied()
+}
+
 /// What of a log the space maps call allocated, as of `synced`: the blocks that are to be there when it is claimed
-/// or freed.
+/// or freed. Blocks of other files that a claimed log shares are there as often as it does.
 ///
 /// # Errors
 /// A device refused.
@@ -150,7 +155,7 @@ pub fn allocated(
     header: &ZilHeader,
     synced: Txg,
 ) -> Result<Vec<Block>, ReadError> {
-    let mut found = Vec::new();
+    let (mut found, mut cloned) = (Vec::new(), Vec::new());
     let mut walk = Walk::new(storage, id, header);
     let claimed = header.claim_txg.0 != 0;
     while let Some(block) = walk.next() {
@@ -161,12 +166,15 @@ pub fn allocated(
         let Some(contents) = walk.open(&block)? else { break };
         if claimed {
             let records = contents.outlines().map_while(Result::ok);
-            let records = records.take_while(|record| is_claimed(header, record.seq));
-            found.extend(records.filter_map(|record| data_of(&record, header.claim_txg)));
+            for record in records.take_while(|record| is_claimed(header, record.seq)) {
+                found.extend(data_of(&record, header.claim_txg));
+                cloned.extend(cloned_by(&record));
+            }
         }
     }
     let mut places = std::collections::BTreeSet::new();
     found.retain(|block| places.insert((block.dvas[0].vdev, block.dvas[0].offset)));
+    found.append(&mut cloned);
     Ok(found)
 }
 

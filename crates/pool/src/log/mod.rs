@@ -151,6 +151,14 @@ impl Log {
         matches!(self.lock().phase, Phase::Replay(_))
     }
 
+    /// Blocks of other files that the log shares from the txg on that is being synced.
+    pub(crate) fn take_claimed(&self) -> Vec<Block> {
+        match &mut self.lock().phase {
+            Phase::Replay(recovery) => recovery.take_uncounted(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Refuses changes to a dataset whose log is not replayed, but for the replay itself.
     pub(crate) fn check_replayed(&self, name: impl FnOnce() -> String) -> Result<(), String> {
         if self.mode.load(Ordering::Acquire) != REPLAYING && self.to_replay() {

@@ -8,12 +8,16 @@ use format::blkptr::Block;
 use format::objset::ZilHeader;
 
 /// A log to be replayed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Recovery {
     /// As it is to be on disk.
     pub(crate) header: ZilHeader,
     /// All of its blocks, and the data that only it refers to: freed in the end.
     pub(crate) blocks: Vec<Block>,
+    /// Blocks that its records share, each as often as they do: the log is one of those who refer to them.
+    pub(crate) cloned: Vec<Block>,
+    /// That is not counted yet.
+    pub(crate) uncounted: bool,
     /// (txg, record): when the txg is on disk, the records up to this one are done.
     pub(crate) replayed: Vec<(Txg, u64)>,
     /// The record that is being replayed.
@@ -57,12 +61,26 @@ impl Recovery {
         self.done.is_some_and(|done| done <= txg)
     }
 
-    pub(crate) fn into_blocks(self) -> Vec<Block> {
-        self.blocks
+    /// The blocks that it shares, if they are not counted yet: from now on they are.
+    pub(crate) fn take_uncounted(&mut self) -> Vec<Block> {
+        if std::mem::take(&mut self.uncounted) { self.cloned.clone() } else { Vec::new() }
+    }
+
+    /// What the log refers to.
+    fn all_blocks(&mut self) -> Vec<Block> {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        if !self.uncounted {
+            blocks.append(&mut self.cloned);
+        }
+        blocks
+    }
+
+    pub(crate) fn into_blocks(mut self) -> Vec<Block> {
+        self.all_blocks()
     }
 
     /// What is to be freed in `txg`, if all is done.
     pub(crate) fn take_blocks(&mut self, txg: Txg) -> Option<Vec<Block>> {
-        self.is_done(txg).then(|| std::mem::take(&mut self.blocks))
+        self.is_done(txg).then(|| self.all_blocks())
     }
 }

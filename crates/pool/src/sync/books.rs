@@ -1,6 +1,9 @@
 //! The books of what a sync writes: space given and taken back, sizes, and the features that blocks need.
 
-use dmu::Tx;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dmu::{Frozen, Tx};
 use dsl::bookmark::Freed;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::{ChecksumKind, Compression, Corrupt, Txg};
@@ -9,10 +12,11 @@ use storage::{Storage, WriteError, Writer};
 
 use crate::brt::Brt;
 use crate::ddt::Ddt;
+use crate::features::Features;
 use crate::mos::Mos;
 use crate::sizes::Sizes;
 use crate::space_maps::{Source, free_extents};
-use crate::state::{SyncState, Syncing};
+use crate::state::{Dataset, SyncState, Syncing};
 use crate::{Error, Result};
 
 /// Space for the blocks of one dataset, or of the MOS.
@@ -21,6 +25,7 @@ pub(super) struct Books<'a> {
     pub(super) allocator: &'a mut Allocator,
     pub(super) ddt: &'a mut Ddt,
     pub(super) brt: &'a mut Brt,
+    pub(super) features: &'a mut Option<Features>,
     pub(super) mos: &'a Mos,
     pub(super) tx: &'a Tx,
     pub(super) source: Source<'a>,
@@ -128,6 +133,17 @@ impl Books<'_> {
         free_extents(self.storage, self.allocator, block, self.txg)
     }
 
+    /// Counts one pointer more to a block that is on disk.
+    fn refer_cloned(&mut self, block: &Block) -> Result<()> {
+        if block.dedup {
+            self.make_room()?;
+            if self.ddt.share(self.storage.vdevs(), block)? {
+                return Ok(());
+            }
+        }
+        self.brt.refer((self.mos, self.tx), self.storage.vdevs(), self.features, block)
+    }
+
     /// Stores entries of the dedup table where too many of them are in memory.
     fn make_room(&mut self) -> Result<(), dmu::Error> {
         if self.ddt.is_full() { self.store_entries() } else { Ok(()) }
@@ -144,10 +160,26 @@ impl Books<'_> {
     }
 }
 
+impl Syncing<'_> {
+    /// Counts the pointers to blocks on disk that this txg adds: those of changed files, and those of intent logs that it claims. To be called
+    /// before anything is freed in the txg.
+    pub(super) fn refer_cloned(&mut self, changed: &[(Arc<Dataset>, Frozen)]) -> Result<()> {
+        for (dataset, frozen) in changed {
+            if dataset.destroyed.load(Ordering::Acquire) {
+                continue;
+            }
+            let claimed = dataset.log.take_claimed();
+            let (mut books, _) = self.books(Txg(0));
+            frozen.cloned().chain(claimed).try_for_each(|block| books.refer_cloned(&block))?;
+        }
+        Ok(())
+    }
+}
+
 impl<'a> Syncing<'a> {
     /// Books for blocks of a dataset whose newest snapshot was taken in `prev_snap_txg`, and the writer.
     pub(super) fn books(&mut self, prev_snap_txg: Txg) -> (Books<'_>, &mut Writer<'a>) {
-        let SyncState { allocator, table, logs, ddt, brt, .. } = &mut *self.state;
+        let SyncState { allocator, table, logs, ddt, brt, features, .. } = &mut *self.state;
         let source = Source {
             objset: self.before.as_ref(),
             tops: self.inner.storage.vdevs().tops(),
@@ -159,6 +191,7 @@ impl<'a> Syncing<'a> {
             allocator,
             ddt,
             brt,
+            features,
             mos: &self.inner.mos,
             tx: &self.tx,
             source,

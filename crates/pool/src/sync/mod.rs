@@ -192,6 +192,7 @@ fn write_txg(
         syncing.first_sync()?;
     }
     syncing.state.ddt.read_quota(&inner.mos.objset)?;
+    syncing.refer_cloned(&changed)?;
     let mut written = Vec::new();
     for (dataset, frozen) in changed {
         let synced = syncing.sync_dataset(&dataset, frozen)?;

@@ -12,7 +12,7 @@ use codec::crypt::Content;
 use dmu::Object;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::zil::{self, Body, CHAIN_SIZE, Chain, Record, WRITE_HEADER, Write};
-use format::{ByteOrder, ObjectId, Txg};
+use format::{ByteOrder, ObjectId, Txg, blkptr};
 use storage::{Encoded, interrupt};
 
 use crate::log::{Itx, Link, NOTING, Note, OFF, Phase, State, chain};
@@ -148,9 +148,12 @@ impl Wanted {
 impl Itx {
     /// Bytes that it takes in a log, roughly.
     fn cost(&self) -> u64 {
-        match self.note {
+        match &self.note {
             Note::Data { length, .. } => length + RECORD,
-            Note::Done(_) => RECORD,
+            Note::Done(body) => match &**body {
+                Body::CloneRange(clone) => (clone.ptrs.len() * blkptr::SIZE) as u64 + RECORD,
+                _ => RECORD,
+            },
         }
     }
 }

@@ -34,6 +34,10 @@ pub(crate) struct Found {
     blocks: Vec<Block>,
     /// Of `blocks`, those that no space map knows.
     to_claim: Vec<Block>,
+    /// Blocks of other files that its records share.
+    cloned: Vec<Block>,
+    /// The log is not counted among those who refer to these blocks.
+    uncounted: bool,
     replay: bool,
 }
 
@@ -70,18 +74,28 @@ pub(crate) fn scan(inner: &Inner, synced: Txg, drop_logs: bool) -> Result<Vec<Fo
 fn dropped(inner: &Inner, name: &str, id: ObjectId, header: ZilHeader, synced: Txg) -> Found {
     let claimed = header.claim_txg.0 != 0;
     let mut walk = Walk::new(&inner.storage, id, &header);
-    let (mut blocks, mut places) = (Vec::new(), BTreeSet::new());
+    let (mut blocks, mut places, mut cloned) = (Vec::new(), BTreeSet::new(), Vec::new());
     while let Some(block) = walk.next() {
         blocks.push(block);
         let Ok(Some(contents)) = walk.open(&block) else { break };
         // The data that records refer to belongs to the log from the claim on.
         let records = contents.outlines().map_while(Result::ok);
-        let records = records.take_while(|record| claimed && chain::is_claimed(&header, record.seq));
-        blocks.extend(records.filter_map(|record| chain::data_of(&record, header.claim_txg)));
+        for record in records.take_while(|record| claimed && chain::is_claimed(&header, record.seq)) {
+            blocks.extend(chain::data_of(&record, header.claim_txg));
+            cloned.extend(chain::cloned_by(&record));
+        }
     }
     blocks.retain(|block| claimed || block.birth <= synced);
     blocks.retain(|block| places.insert((block.dvas[0].vdev, block.dvas[0].offset)));
-    Found { name: name.to_owned(), header, blocks, to_claim: Vec::new(), replay: false }
+    Found {
+        name: name.to_owned(),
+        header,
+        blocks,
+        to_claim: Vec::new(),
+        cloned,
+        uncounted: false,
+        replay: false,
+    }
 }
 
 /// Follows one chain as an import of OpenZFS does.
@@ -95,7 +109,7 @@ fn examine(
     let storage = &inner.storage;
     let claimed = header.claim_txg.0 != 0;
     let first_txg = if claimed { header.claim_txg } else { synced.next() };
-    let (mut blocks, mut data) = (Vec::new(), Vec::new());
+    let (mut blocks, mut data, mut cloned) = (Vec::new(), Vec::new(), Vec::new());
     let (mut replay, mut last_block, mut last_record) = (false, 0, 0);
     let mut cut_off = false;
     let mut walk = Walk::new(storage, id, &header);
@@ -116,13 +130,14 @@ fn examine(
                 }
                 data.push(place);
             }
-            last_record = record.seq;
-            if record.txg >= first_txg && record.seq > header.replay_seq {
-                if record.clones {
-                    return Err(bad_log(name, "block cloning is not supported"));
-                }
-                replay = true;
+            // Nor may they share a block of a txg that never was.
+            if !claimed && chain::cloned_by(&record).any(|block| block.physical_birth() >= first_txg) {
+                cut_off = true;
+                break 'chain;
             }
+            cloned.extend(chain::cloned_by(&record));
+            last_record = record.seq;
+            replay |= record.txg >= first_txg && record.seq > header.replay_seq;
         }
     }
     let mut places = BTreeSet::new();
@@ -142,13 +157,14 @@ fn examine(
         }
         blocks.retain(|block| claimed || block.birth <= synced);
         to_claim.clear();
+        cloned.retain(|_| claimed);
     } else if !claimed {
         header.claim_txg = first_txg;
         header.claim_blk_seq = last_block;
         header.claim_lr_seq = last_record;
         header.flags |= ZilHeader::FLAG_REPLAY_NEEDED | ZilHeader::FLAG_CLAIM_LR_SEQ_VALID;
     }
-    Ok(Some(Found { name: name.to_owned(), header, blocks, to_claim, replay }))
+    Ok(Some(Found { name: name.to_owned(), header, blocks, to_claim, cloned, uncounted: !claimed, replay }))
 }
 
 /// Marks the blocks of all found logs that no space map knows as allocated in the first txg after the crash.
@@ -194,12 +210,13 @@ impl Found {
 
     /// Hands the log over to the dataset that it belongs to, whose next sync writes that it was claimed.
     pub(crate) fn hand_over(self, dataset: &std::sync::Arc<Dataset>) {
+        let Found { header, mut blocks, cloned, uncounted, .. } = self;
         let phase = if self.replay {
-            let Found { header, blocks, .. } = self;
-            let recovery = Recovery { header, blocks, replayed: Vec::new(), current: None, done: None };
+            let recovery = Recovery { header, blocks, cloned, uncounted, ..Recovery::default() };
             Phase::Replay(Box::new(recovery))
         } else {
-            Phase::Discard(self.blocks)
+            blocks.extend(cloned);
+            Phase::Discard(blocks)
         };
         *dataset.log.lock() = State { phase, ..State::default() };
         dataset.list_logged();

@@ -228,7 +228,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     }
     // One that cannot be done is a finding; the others are done all the same.
     for (what, done) in [
-        ("the intent logs", space::claim_logs(inner, &mut claims, &mut report)),
+        ("the intent logs", space::claim_logs(inner, (&mut claims, &mut shared), &mut report)),
         ("the lists of blocks", space::claim_lists(inner, (&mut claims, &mut shared), &mut report)),
         ("the space maps", space::compare(inner, &claims, &mut report)),
         ("the space accounting", accounts::compare(inner, &sums, &mut report)),

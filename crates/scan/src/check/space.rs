@@ -84,8 +84,12 @@ fn claim_kept(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding
     Ok(())
 }
 
-/// Blocks of intent logs, as far as they are allocated.
-pub(super) fn claim_logs(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
+/// Blocks of intent logs, as far as they are allocated, and those that the logs share with files.
+pub(super) fn claim_logs(
+    inner: &Inner,
+    (claims, shared): (&mut Claims, &mut Shared),
+    report: &mut dyn FnMut(Finding),
+) -> Result<()> {
     let synced = inner.info().txg;
     // What is left out was reported by the walk.
     for info in list::survey(&inner.view(), &inner.name(), (None, false), &mut |_, _| {})? {
@@ -98,8 +102,9 @@ pub(super) fn claim_logs(inner: &Inner, claims: &mut Claims, report: &mut dyn Fn
         let blocks = log::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
         for block in &blocks {
             // The pieces of a lost gang were reported by the walk.
+            let reference = shared.refer(block);
             for dva in inner.storage.extents(block).unwrap_or_default() {
-                if !claims.claim(dva) {
+                if reference != Reference::Further && !claims.claim(dva) {
                     let place = format!("intent log of '{}'", info.name);
                     report(Finding::DoubleReference { place, dva });
                 }

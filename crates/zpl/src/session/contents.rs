@@ -2,10 +2,12 @@
 
 use super::permission::Access;
 use super::{Caller, Notice, Session};
-use crate::{ObjectId, Records, Result, Seek};
+use crate::{Error, ObjectId, Place, Records, Result, Seek};
 
 /// Bytes that one call copies: others wait meanwhile.
 const COPY_MAX: u64 = 64 << 20;
+/// The same for a call that shares blocks.
+const CLONE_MAX: u64 = 1 << 30;
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,14 +112,21 @@ impl Session {
         }
     }
 
-    /// Copies up to `len` bytes between files; gives how many.
+    /// Copies up to `len` bytes between files; gives how many. Where the pool allows it, the copy shares the blocks.
     ///
     /// # Errors
     /// As [`Session::read`] and [`Session::write`].
     pub fn copy(&self, by: &Caller, from: Position, to: Position, len: u64) -> Result<u64> {
         self.prepare_change(by, to.file)?;
         self.demand_contents(by, from.file, Access::READ)?;
-        self.fs()?.copy_range((from.file, from.offset), (to.file, to.offset), len.min(COPY_MAX))
+        let fs = self.fs()?;
+        let source = Place { fs: &fs, id: from.file, offset: from.offset };
+        match fs.clone_range(source, (to.file, to.offset), len.min(CLONE_MAX)) {
+            Err(Error::NotCloned(_)) => {
+                fs.copy_range((from.file, from.offset), (to.file, to.offset), len.min(COPY_MAX))
+            }
+            cloned => cloned,
+        }
     }
 
     /// Where the next data or hole is, from `offset` on; `None` beyond the end.

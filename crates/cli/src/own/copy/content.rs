@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use zpl::{Piece, Records};
+use zpl::{Filesystem, ObjectId, Piece, Place, Records};
 
 use super::error::{CopyError, reading};
 use super::facts::Facts;
@@ -48,7 +48,32 @@ impl Chunk {
 /// A file open for reading from its start to its end.
 pub enum Content {
     Local(Local),
-    Pool(Records),
+    Pool(InPool),
+}
+
+/// A file of a pool.
+pub struct InPool {
+    fs: Filesystem,
+    id: ObjectId,
+    /// From the first piece on that is read.
+    records: Option<Records>,
+}
+
+impl InPool {
+    /// Where its blocks are.
+    pub fn place(&self) -> Place<'_> {
+        Place { fs: &self.fs, id: self.id, offset: 0 }
+    }
+
+    fn next(&mut self) -> Option<zpl::Result<Piece>> {
+        if self.records.is_none() {
+            match self.fs.read_records(self.id) {
+                Ok(records) => self.records = Some(records),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.records.as_mut()?.next()
+    }
 }
 
 pub struct Local {
@@ -68,8 +93,8 @@ impl Content {
         Ok(Content::Local(Local { file, facts: facts.clone(), at: 0, dense_to }))
     }
 
-    pub(super) fn pool(records: Records) -> Content {
-        Content::Pool(records)
+    pub(super) fn pool(fs: &Filesystem, id: ObjectId) -> Content {
+        Content::Pool(InPool { fs: fs.clone(), id, records: None })
     }
 
     /// The next bytes that are not a hole. Those from this machine come in pieces that lie on borders of
@@ -77,8 +102,8 @@ impl Content {
     pub fn next(&mut self, record: u64) -> Result<Option<Chunk>, CopyError> {
         match self {
             Content::Local(local) => local.next(record),
-            Content::Pool(records) => loop {
-                match records.next() {
+            Content::Pool(file) => loop {
+                match file.next() {
                     None => return Ok(None),
                     Some(Err(error)) => return Err(reading(error)),
                     Some(Ok(Piece::Hole { .. })) => {}

@@ -161,7 +161,8 @@ fn copy(
             let number = read.get(&place.dataset_name()).map(|(number, _)| *number);
             not_below(place, number, &sources)?;
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-            let sink = ToPool::new(fs.clone(), owner, number, pools.kernel(place), sources.len() > 1);
+            let sink = ToPool::new(fs.clone(), owner, number, pools.kernel(place), sources.len() > 1)
+                .sharing(cp.reflink);
             let target = pool_target(&sink, &fs, place, number, (&sources, cp.sources.len()))?;
             transfer(&sink, target, None, sources, policy, progress, stop)
         }

@@ -226,8 +226,7 @@ impl Node {
             }
             Node::Pool { fs, id, .. } => {
                 let facts = self.facts()?;
-                let records = fs.read_records(*id).map_err(reading)?;
-                Ok((facts, Content::pool(records)))
+                Ok((facts, Content::pool(fs, *id)))
             }
         }
     }

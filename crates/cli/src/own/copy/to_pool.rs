@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::ObjectId;
-use zpl::{Error, FileKind, Filesystem, NewNode, Replace, SetAttr, Times, XattrMode};
+use zpl::{Error, FileKind, Filesystem, NewNode, NotCloned, Replace, SetAttr, Times, XattrMode};
 
 use super::content::{Chunk, Content};
 use super::error::{CopyError, made_twice, writing};
 use super::sink::{Moved, Sink, Wanted};
 use crate::files::pools::Kernel;
+use crate::own::Reflink;
 
 /// A file system that is written.
 pub struct ToPool {
@@ -25,6 +26,7 @@ pub struct ToPool {
     /// Folders that this run fills. Where several sources are copied they keep the record of what was made in them.
     filled: Mutex<HashMap<ObjectId, Option<PoolDir>>>,
     several_sources: bool,
+    reflink: Reflink,
 }
 
 /// A folder of the file system.
@@ -55,7 +57,54 @@ impl ToPool {
     ) -> ToPool {
         let record = fs.dataset().settings().record_size;
         let (temporary, filled) = (AtomicU64::new(0), Mutex::default());
-        ToPool { fs, record, owner, number, temporary, kernel, filled, several_sources }
+        let reflink = Reflink::Auto;
+        ToPool { fs, record, owner, number, temporary, kernel, filled, several_sources, reflink }
+    }
+
+    /// The same; copies share blocks as `reflink` says.
+    pub fn sharing(self, reflink: Reflink) -> ToPool {
+        ToPool { reflink, ..self }
+    }
+
+    /// Whether a file may share the blocks of `content`.
+    fn may_share(&self, content: &Content) -> bool {
+        let Content::Pool(file) = content else { return self.reflink == Reflink::Always };
+        let is_possible =
+            || self.fs.dataset().is_cloning() && self.fs.dataset().may_share(file.place().fs.dataset());
+        match self.reflink {
+            Reflink::Never => false,
+            Reflink::Auto => is_possible(),
+            Reflink::Always => true,
+        }
+    }
+
+    /// Has the new file `id` share the blocks of `content`, or copies it.
+    fn share(
+        &self,
+        id: ObjectId,
+        content: &mut Content,
+        wanted: &Wanted,
+        moved: Moved,
+    ) -> Result<(), CopyError> {
+        let cloned = match content {
+            Content::Pool(file) => self.fs.clone_range(file.place(), (id, 0), wanted.size),
+            Content::Local(_) => Err(NotCloned::Across.into()),
+        };
+        match cloned {
+            Ok(bytes) if bytes == wanted.size => moved(bytes),
+            Err(error) if self.reflink == Reflink::Always => Err(writing(error)),
+            // It changes meanwhile, or is not on disk yet.
+            Ok(_) | Err(Error::NotCloned(_)) => self.fill(id, None, content, wanted, moved),
+            Err(error) => Err(writing(error)),
+        }
+    }
+
+    /// What makes a copy complete besides its contents.
+    fn complete(&self, id: ObjectId, wanted: &Wanted) -> Result<(), CopyError> {
+        self.set_xattrs(id, wanted)?;
+        let Some((atime, mtime)) = wanted.times else { return Ok(()) };
+        let set = SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() };
+        self.fs.setattr(id, &set).map_err(writing)
     }
 
     /// The folder `id`.
@@ -310,6 +359,13 @@ impl Sink for ToPool {
         moved: Moved,
     ) -> Result<ObjectId, CopyError> {
         let new = self.new_node(wanted);
+        let create = |name: &[u8]| self.fs.create(dir.id, name, &new);
+        if wanted.size > 0 && self.may_share(content) {
+            return self.place((dir, name), wanted, create, |id| {
+                self.share(id, content, wanted, moved)?;
+                self.complete(id, wanted)
+            });
+        }
         let mut first = content.next(self.record)?;
         let whole = match &first {
             Some(chunk) => {
@@ -323,13 +379,9 @@ impl Sink for ToPool {
             let create = |name: &[u8]| self.fs.create_with(dir.id, name, &new, bytes);
             return self.place((dir, name), wanted, create, |id| self.set_xattrs(id, wanted));
         }
-        let create = |name: &[u8]| self.fs.create(dir.id, name, &new);
         self.place((dir, name), wanted, create, |id| {
             self.fill(id, first.take(), content, wanted, moved)?;
-            self.set_xattrs(id, wanted)?;
-            let Some((atime, mtime)) = wanted.times else { return Ok(()) };
-            let set = SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() };
-            self.fs.setattr(id, &set).map_err(writing)
+            self.complete(id, wanted)
         })
     }
 
