@@ -334,3 +334,41 @@ fn a_copy_out_of_a_pool_says_beforehand_how_much_it_is() {
         assert!(!shown.contains("to copy"), "{shown:?}");
     }
 }
+
+#[test]
+fn copies_inside_a_pool_share_blocks_where_the_feature_is() {
+    let bed = Bed::new();
+    File::create(bed.path("tank.img")).expect("made").set_len(128 << 20).expect("long");
+    let features = ["-o", "feature@block_cloning=enabled"];
+    bed.run(&[&["zpool", "create"][..], &features, &["tank", "tank.img"]].concat()).good();
+    bed.run(&["zfs", "create", "tank/one"]).good();
+    bed.run(&["zfs", "create", "-o", "recordsize=16K", "tank/two"]).good();
+    bed.run(&["zfs", "create", "-o", "compression=gzip", "tank/other"]).good();
+    plant(&bed.path("plain"));
+    bed.run(&["cp", "-rpq", "plain", "tank/one:/"]).good();
+    bed.run(&["zfs", "snapshot", "tank/one@now"]).good();
+    let saved = || bed.pool_values(&["bclonesaved", "tank"]);
+    for (n, from) in ["tank/one:/plain", "tank/one@now:/plain"].into_iter().enumerate() {
+        let before: u64 = saved().trim().parse().expect("a number");
+        bed.run(&["cp", "-rpq", from, &format!("tank/two:/copy{n}")]).good();
+        let after: u64 = saved().trim().parse().expect("a number");
+        assert!(after - before > 3_000_000, "{before} {after}");
+        expect_same(&bed.list(&format!("tank/two:/copy{n}")), &bed.list("tank/one:/plain"), &OWN);
+    }
+    bed.run(&["cp", "-q", "--reflink=always", "tank/one:/plain/d/noise", "tank/one:/again"]).good();
+    // Where blocks cannot be shared, and where they are not to be, bytes are copied.
+    let before = saved();
+    bed.run(&["cp", "-q", "--reflink=never", "tank/one:/plain/d/noise", "tank/one:/bytes"]).good();
+    bed.run(&["cp", "-rpq", "tank/one:/plain", "tank/other:/copy"]).good();
+    expect_same(&bed.list("tank/other:/copy"), &bed.list("tank/one:/plain"), &OWN);
+    let refused = bed.run(&["cp", "-q", "--reflink=always", "tank/one:/plain/d/noise", "tank/other:/no"]);
+    assert!(refused.status == 1 && refused.err.contains("other properties"), "{refused:?}");
+    assert_eq!(saved(), before);
+    let done = bed.run(&["check", "tank.img"]);
+    assert!(done.status == 0 && done.out.contains(": clean"), "{done:?}");
+    for dataset in ["tank/two", "tank/one"] {
+        bed.run(&["zfs", "destroy", "-r", dataset]).good();
+    }
+    assert_eq!(saved().trim(), "0");
+    bed.expect_sound("tank");
+}
