@@ -340,7 +340,8 @@ fn copies_inside_a_pool_share_blocks_where_the_feature_is() {
     let bed = Bed::new();
     File::create(bed.path("tank.img")).expect("made").set_len(128 << 20).expect("long");
     let features = ["-o", "feature@block_cloning=enabled"];
-    bed.run(&[&["zpool", "create"][..], &features, &["tank", "tank.img"]].concat()).good();
+    let image = bed.path("tank.img").display().to_string();
+    bed.run(&[&["zpool", "create"][..], &features, &["tank", &image]].concat()).good();
     bed.run(&["zfs", "create", "tank/one"]).good();
     bed.run(&["zfs", "create", "-o", "recordsize=16K", "tank/two"]).good();
     bed.run(&["zfs", "create", "-o", "compression=gzip", "tank/other"]).good();

@@ -12,12 +12,16 @@ use format::owner::generation;
 use format::stream::{self, feature, flag};
 use format::{ChecksumKind, Compression, MAX_BLOCK, ObjectId, ObjectType, dnode, features};
 
-use pool::{Hold, Result};
+use pool::{Error, Hold, Result};
 
 use super::apply::{Apply, NUMBERS_MAX, invalid};
 
 /// Largest block, in bytes, of a stream that does not announce larger ones.
 const OLD_MAX_BLOCK: u64 = 128 << 10;
+/// Largest block that CCM seals.
+const CCM_MAX_BLOCK: u64 = MAX_BLOCK / 2;
+const CCM_TOO_LARGE: &str =
+    "records of more than 8M in a dataset encrypted with CCM: receive into one with GCM, or a raw stream";
 
 /// What happens to the blocks of an object that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +102,18 @@ fn blocks_of(object: &Object, new: &NewObject) -> Result<Blocks> {
 }
 
 impl Apply<'_> {
+    /// Refuses records that the dataset's suite cannot seal.
+    fn check_sealable(&self, record: &stream::Object) -> Result<()> {
+        let is_ccm = self.objset().io().keys().is_some_and(|keys| keys.suite().is_ccm());
+        match is_ccm && u64::from(record.block_size) > CCM_MAX_BLOCK {
+            true => Err(Error::Unsupported(CCM_TOO_LARGE.into())),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn object(&mut self, record: &stream::Object, bonus: &[u8]) -> Result<()> {
         check(record, bonus, self.begin.features)?;
+        self.check_sealable(record)?;
         let slots = record.slots.max(1);
         let new = NewObject {
             slots,
