@@ -19,6 +19,7 @@ mod history_event;
 mod key_loading;
 mod key_material;
 mod key_words;
+mod missing_logs;
 mod mounting;
 mod naming;
 mod no_effect;
@@ -110,6 +111,7 @@ mod zpool_replace;
 mod zpool_resilver;
 mod zpool_scrub;
 mod zpool_set;
+mod zpool_split;
 mod zpool_status;
 mod zpool_status_advice;
 mod zpool_status_dedup;
@@ -187,7 +189,7 @@ static ZPOOL: &[&Command] = &[
     &zpool_attach::COMMAND,
     &zpool_detach::COMMAND,
     &zpool_replace::COMMAND,
-    &not_yet::zpool::SPLIT,
+    &zpool_split::COMMAND,
     &zpool_initialize::COMMAND,
     &zpool_resilver::COMMAND,
     &zpool_scrub::COMMAND,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use format::Guid;
 use pool::known::{KnownError, KnownPool};
 use pool::props::names;
-use pool::{Found, Options, Pool};
+use pool::{Found, MissingLogs, Options, Pool};
 use server::mountinfo::{Mounted, NOXATTR};
 use server::{Client, Counters, Figures, Live, Runtime, visitors};
 use storage::host::backing_file;
@@ -407,6 +407,10 @@ pub fn options(usable: &Usable) -> Result<Options, ConfigError> {
         read_only: known.is_some_and(|known| known.read_only),
         altroot: known.and_then(|known| known.altroot.clone()),
         temporary: known.is_some_and(|known| known.temporary),
+        missing_logs: match known.is_some_and(|known| known.without_logs) {
+            true => MissingLogs::KnownAbsent,
+            false => MissingLogs::Refused,
+        },
         new_name: called.filter(|called| *called != usable.name).map(|_| usable.name.clone()),
         ..config::options()?
     })

@@ -1,9 +1,9 @@
-//! `zpool remove` of caches, spares and logs; what holds data stays, and is said to.
+//! `zpool remove` of caches, spares and logs; what holds data stays, and is said to. `zpool split`.
 
 mod bed;
 
 use bed::Bed;
-use bed::images::{devices, expect_sound, fill, run, shown};
+use bed::images::{devices, expect_sound, expect_sound_pool, fill, run, shown};
 
 const MADE: &str = "zpool create -f -O mountpoint=none -o ashift=12 t";
 
@@ -118,5 +118,119 @@ fn logs_of_versions_without_holes_stay() {
         .refused(&format!("cannot remove {}: pool must be upgraded to support log removal", devices[1]));
     run(&bed, &devices, "zpool remove t 2").good();
     bed.run(&["zpool", "export", "t"]).good();
+    expect_sound(&bed);
+}
+
+#[test]
+fn sides_of_mirrors_become_a_pool_and_both_pools_go_on() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[64; 9]);
+    run(&bed, &devices, &format!("{MADE} mirror 0 1 mirror 2 3 4 log 5 cache 6 spare 7")).good();
+    fill(&bed.path("files"), 1);
+    bed.run(&["cp", "-r", "files", "t:/"]).good();
+    run(&bed, &devices, "zfs snapshot t@before").good();
+    let files = bed.list("t:/");
+    let layout = run(&bed, &devices, "zpool split -n t u 2").good();
+    let wanted = "would create 'u' with the following layout:\n\n\tu\n\t  D1\n\t  D2\n";
+    assert_eq!(layout, wanted.replace("D1", &devices[1]).replace("D2", &devices[2]));
+    run(&bed, &devices, "zpool split -o comment=half t u 2").good();
+    assert_eq!(shown(&bed).join("|"), "t|  d0|  mirror-1|    d3|    d4|logs|  d5|cache|  d6|spares|  d7");
+    assert_eq!(bed.list("t:/"), files);
+    run(&bed, &devices, "zpool import -d images u").good();
+    assert_eq!(bed.run(&["zpool", "get", "-H", "-o", "value", "comment", "u"]).good(), "half\n");
+    let status = bed.run(&["zpool", "status", "u"]).good();
+    assert!(!["mirror", "logs", "cache", "spares"].iter().any(|word| status.contains(word)), "{status}");
+    assert_eq!(bed.list("u:/"), files);
+    // Each pool goes on by itself, where the other one has what it had.
+    fill(&bed.path("more"), 2);
+    bed.run(&["rm", "-r", "u:/files"]).good();
+    bed.run(&["cp", "-r", "more", "u:/"]).good();
+    bed.run(&["cp", "-r", "more", "t:/more"]).good();
+    for pool in ["t", "u"] {
+        run(&bed, &devices, &format!("zpool scrub -w {pool}")).good();
+        let status = bed.run(&["zpool", "status", pool]).good();
+        assert!(status.contains("repaired 0B") && status.contains("with 0 errors"), "{status}");
+        run(&bed, &devices, &format!("zpool export {pool}")).good();
+    }
+    expect_sound(&bed);
+    expect_sound_pool(&bed, "u");
+}
+
+#[test]
+fn what_cannot_be_split_is_refused_in_the_words_of_openzfs() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[64; 6]);
+    run(&bed, &devices, &format!("{MADE} mirror 0 1 mirror 2 3")).good();
+    let refused = |line: &str, why: &str| {
+        let done = run(&bed, &devices, line);
+        assert!(done.status == 1 && done.err == format!("{why}\n\n"), "{line}: {done:?}");
+    };
+    let list = "Unable to split t: Device list must include at most one disk from each mirror";
+    refused("zpool split t u 0 1", list);
+    refused("zpool split t u nosuch", list);
+    refused("zpool split t t", "Unable to split t: pool already exists");
+    run(&bed, &devices, "zpool checkpoint t").good();
+    refused("zpool split t u", "Unable to split t: checkpoint exists");
+    run(&bed, &devices, "zpool checkpoint -d -w t").good();
+    run(&bed, &devices, "zpool offline t 1").good();
+    refused("zpool split t u", "Unable to split t: pool or dataset is busy");
+    refused("zpool split t u 0", "Unable to split t: pool or dataset is busy");
+    run(&bed, &devices, "zpool online t 1").good();
+    run(&bed, &devices, "zpool add -f t 4").good();
+    refused("zpool split t u", "Unable to split t: Source pool must be composed only of mirrors");
+    run(&bed, &devices, "zpool export t").good();
+    expect_sound(&bed);
+    for (line, why) in [
+        ("zpool split", "Missing pool name"),
+        ("zpool split t", "Missing new pool name"),
+        ("zpool split -o ro t u", "setting mntopts is only valid when importing the pool"),
+    ] {
+        let done = run(&bed, &devices, line);
+        assert!(done.status == 2 && done.err.starts_with(why), "{line}: {done:?}");
+    }
+}
+
+#[test]
+fn a_pool_goes_on_without_its_log_device_and_takes_it_back() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[64; 4]);
+    run(&bed, &devices, &format!("{MADE} mirror 0 1 log 2")).good();
+    fill(&bed.path("files"), 1);
+    bed.run(&["cp", "-r", "files", "t:/"]).good();
+    let files = bed.list("t:/");
+    run(&bed, &devices, "zpool export t").good();
+    std::fs::rename(&devices[2], bed.path("log")).expect("moved");
+    let import = |options: &str| run(&bed, &devices, &format!("zpool import{options} -d images t"));
+    let refused = import("");
+    assert_eq!(
+        (refused.status, refused.out.as_str(), refused.err.lines().next()),
+        (
+            1,
+            format!(
+                "The devices below are missing or corrupted, use '-m' to import the pool anyway:\n\t    {} [log]\n\n",
+                devices[2]
+            )
+            .as_str(),
+            Some("cannot import 't': one or more devices is currently unavailable")
+        )
+    );
+    import(" -m").good();
+    assert_eq!(bed.list("t:/"), files);
+    let status = run(&bed, &devices, "zpool status t").good();
+    assert!(status.contains("state: DEGRADED") && status.contains("UNAVAIL"), "{status}");
+    fill(&bed.path("more"), 2);
+    bed.run(&["cp", "-r", "more", "t:/"]).good();
+    let files = bed.list("t:/");
+    run(&bed, &devices, "zpool scrub -w t").good();
+    run(&bed, &devices, "zpool export t").good();
+    import("").refused("cannot import 't': one or more devices is currently unavailable");
+    std::fs::rename(bed.path("log"), &devices[2]).expect("moved");
+    import("").good();
+    assert_eq!(bed.list("t:/"), files);
+    let status = run(&bed, &devices, "zpool status t").good();
+    assert!(status.contains("state: ONLINE") && !status.contains("resilvering"), "{status}");
+    run(&bed, &devices, "zpool remove t 2").good();
+    run(&bed, &devices, "zpool export t").good();
+    std::fs::remove_file(&devices[2]).expect("it left");
     expect_sound(&bed);
 }

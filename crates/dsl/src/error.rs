@@ -110,6 +110,15 @@ pub enum Error {
     /// Devices leave mirrors only.
     #[error("only applicable to mirror and replacing vdevs")]
     NotAMirror,
+    /// A split takes one side of each mirror.
+    #[error("Source pool must be composed only of mirrors")]
+    OnlyMirrors,
+    /// A split was to take something else than one side of each mirror.
+    #[error("Device list must include at most one disk from each mirror")]
+    OneOfEach,
+    /// Before a split every side has everything.
+    #[error("pool or dataset is busy")]
+    NotWhole,
     /// No device becomes the other side of a mirror here.
     #[error("can only attach to mirrors and top-level disks")]
     NotAttachable,

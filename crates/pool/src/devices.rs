@@ -27,7 +27,7 @@ use crate::{Error, Result};
 const TXGS_BEGUN: u64 = 3;
 
 /// Keys of a leaf's configuration that say that it does not take part.
-const AWAY: [&str; 6] = ["offline", "faulted", "degraded", "removed", "not_present", "aux_state"];
+pub(crate) const AWAY: [&str; 6] = ["offline", "faulted", "degraded", "removed", "not_present", "aux_state"];
 
 /// Where a leaf is.
 #[derive(Clone, Copy, Debug)]

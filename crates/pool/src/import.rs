@@ -21,8 +21,8 @@ use crate::discover::Found;
 use crate::features::Features;
 use crate::labels;
 use crate::mos::Mos;
-use crate::opened::{Opened, choose_state, open_disk, storage_of, unwritable_devices};
-use crate::options::Options;
+use crate::opened::{Opened, choose_state, lacking_logs, open_disk, storage_of, unwritable_devices};
+use crate::options::{MissingLogs, Options};
 use crate::pool::{Info, Inner, Pool};
 use crate::props::names;
 use crate::redundancy;
@@ -75,10 +75,13 @@ impl Read {
         }
         let config_object = mos.need("config").map_err(|e| damaged(e.to_string()))?;
         let list = mos.packed(config_object).map_err(|e| damaged(e.to_string()))?;
-        let config = PoolConfig::from_nvlist(&list).map_err(|e| damaged(e.to_string()))?;
+        let stored = PoolConfig::from_nvlist(&list).map_err(|e| damaged(e.to_string()))?;
+        let guid_sum = stored.tree.guid_sum();
+        // The state is one of the pool that this one is split off.
+        let config = options.split.as_ref().map_or(stored, |apart| apart.config.clone());
         // The MOS may name the pool differently than the labels do.
         check_name(options, &config.name)?;
-        if config.tree.guid_sum() != opened.uberblock.guid_sum {
+        if guid_sum != opened.uberblock.guid_sum {
             return Err(damaged("the device guids do not add up: a device is missing".into()));
         }
         let storage = storage_of(&opened, Some(&config), options)?;
@@ -225,6 +228,7 @@ impl Pool {
     pub fn import_disks(disks: Vec<Arc<dyn Disk>>, options: Options) -> Result<Pool> {
         let given =
             options.leased.clone().or_else(|| options.state.as_ref().map(|state| state.uberblock.clone()));
+        let given = given.or_else(|| options.split.as_ref().map(|apart| apart.uberblock.clone()));
         let mut opened = choose_state(disks.clone(), given)?;
         check_name(&options, &opened.config.name)?;
         if options.to_checkpoint {
@@ -237,13 +241,15 @@ impl Pool {
         let (mut allocator, table, logs) = load_space(&read.mos, &read.storage, &read.config, synced)?;
         allocator.force_ganging(options.force_ganging);
         let name_on_disk = read.rename(&options);
-        let closed = crate::vdev_props::non_allocating(&read.config);
+        let mut closed = crate::vdev_props::non_allocating(&read.config);
+        closed.extend(lacking_logs(&read.storage));
         let keeping = Keeping::read(&read.mos, &read.config, read.features.as_ref())?;
         allocator.keep_born_until(keeping.until());
         let mut inner = read.inner(&options, synced, &allocator, refused);
         let mut left = Vec::new();
         if inner.read_only.is_none() {
-            let drop_known = drop_known(&read.opened, &options);
+            let drop_known = drop_known(&read.opened, &options)
+                .or_else(|| gives_logs_up(&read.storage, &options).then_some(synced));
             match claim_logs(&inner, &mut allocator, &table, &logs, drop_known) {
                 Ok(found) => left = found,
                 Err(error @ (Error::Replay { .. } | Error::Unsupported(_))) => {
@@ -300,6 +306,9 @@ impl Pool {
     ) -> Result<Pool> {
         inner.happened(if options.is_new { "pool_create" } else { "pool_import" }, &[]);
         let pool = Pool::start(inner, state);
+        if let Some(apart) = &options.split {
+            pool.settle_split(apart)?;
+        }
         if pool.read_only().is_none() {
             pool.hold_aux_vdevs();
         }
@@ -376,6 +385,11 @@ fn drop_known(opened: &Opened, options: &Options) -> Option<Txg> {
         Txg(0) => options.state.as_ref().map(|state| state.uberblock.txg),
         kept => Some(kept),
     }
+}
+
+/// Whether the intent logs are given up because a device that may hold parts of them is not there.
+fn gives_logs_up(storage: &Storage, options: &Options) -> bool {
+    options.missing_logs == MissingLogs::GivenUp && !lacking_logs(storage).is_empty()
 }
 
 /// Finds the logs that a crash left and claims their blocks, before anything else can be allocated there. Logs that

@@ -53,6 +53,8 @@ pub struct KnownPool {
     pub read_only: bool,
     /// Its name is for this import only: on the disks it has another.
     pub temporary: bool,
+    /// It was imported without its log devices (`zpool import -m`).
+    pub without_logs: bool,
     /// The property `cachefile` as given, if it was.
     pub cachefile: Option<String>,
 }
@@ -320,6 +322,9 @@ fn encode(pools: &[KnownPool]) -> Vec<u8> {
         if let Some(cachefile) = &pool.cachefile {
             entry.insert("cachefile", cachefile.as_str());
         }
+        if pool.without_logs {
+            entry.insert("without_logs", 1u64);
+        }
         if pool.temporary {
             entry.insert("temporary", 1u64);
         }
@@ -350,6 +355,7 @@ fn decode(raw: &[u8]) -> Result<Vec<KnownPool>, String> {
                 altroot: entry.get_str("altroot").map(str::to_owned),
                 cachefile: entry.get_str("cachefile").map(str::to_owned),
                 temporary: entry.get_u64("temporary").unwrap_or(0) != 0,
+                without_logs: entry.get_u64("without_logs").unwrap_or(0) != 0,
                 read_only: entry.get_u64("readonly").unwrap_or(0) != 0,
                 name,
             })
@@ -368,6 +374,7 @@ mod tests {
             devices: vec!["/v/a".into(), "/v/b".into()],
             altroot: None,
             temporary: false,
+            without_logs: false,
             read_only: false,
             cachefile: None,
         }

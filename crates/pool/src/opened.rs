@@ -17,7 +17,7 @@ use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 use crate::discover::absent_below;
 use crate::labels;
 use crate::members::{self, Members};
-use crate::options::Options;
+use crate::options::{MissingLogs, Options};
 use crate::redundancy::{self, Newest};
 use crate::shape::shape_of;
 use crate::{Error, Result};
@@ -121,7 +121,12 @@ pub(crate) fn storage_of(
     }
     // No label tells of vdevs that were removed: whether one is missing turns out when the configuration is read.
     let may_be_moved = trusted.is_none() && opened.config.has_removed();
-    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing) && !may_be_moved;
+    // Nor of log devices that the pool does without: the configuration says which are.
+    let may_lack = |top: &TopVdev| match trusted {
+        None => may_be_moved || options.split.is_some() || options.missing_logs != MissingLogs::Refused,
+        Some(config) => may_lack_log(config, top, options.missing_logs),
+    };
+    let is_missing = |top: &&TopVdev| matches!(top.shape, Shape::Missing) && !may_lack(top);
     let missing: Vec<u32> = tops.iter().filter(is_missing).map(|top| top.id).collect();
     if !missing.is_empty() {
         let devices = missing.iter().flat_map(|id| absent(opened, trusted, *id)).collect();
@@ -137,6 +142,25 @@ pub(crate) fn storage_of(
         Vdevs::new(tops),
         options.storage(if options.read_only { 0 } else { options.io_threads }),
     )))
+}
+
+/// Whether the pool is opened without this vdev, because it holds intent logs only.
+fn may_lack_log(config: &PoolConfig, top: &TopVdev, missing_logs: MissingLogs) -> bool {
+    let was_absent = |leaf: &VdevConfig| leaf.extra.get_u64("not_present") == Some(1);
+    let vdev = config.tree.children.get(top.id as usize);
+    let is_known = || vdev.is_some_and(|vdev| vdev.leaves().all(was_absent));
+    match missing_logs {
+        MissingLogs::Refused => false,
+        MissingLogs::KnownAbsent => top.is_log && is_known(),
+        MissingLogs::GivenUp => top.is_log,
+    }
+}
+
+/// The top-level vdevs for intent logs that are not there.
+pub(crate) fn lacking_logs(storage: &Storage) -> Vec<u32> {
+    let vdevs = storage.vdevs();
+    let lacking = vdevs.tops().iter().filter(|top| top.is_log && matches!(top.shape, Shape::Missing));
+    lacking.map(|top| top.id).collect()
 }
 
 /// The devices of top-level vdev `id` that are not there.
@@ -172,8 +196,11 @@ fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
 
 /// Why the devices are not written as they are.
 pub(crate) fn unwritable_devices(storage: &Storage) -> Option<String> {
-    let tops = storage.vdevs().tops();
-    if let Some(what) = tops.iter().find_map(|top| top.writable().err()) {
+    let vdevs = storage.vdevs();
+    let tops = vdevs.tops();
+    // Without its log devices a pool places intent logs elsewhere.
+    let is_needed = |top: &&TopVdev| !top.is_log || !matches!(top.shape, Shape::Missing);
+    if let Some(what) = tops.iter().filter(is_needed).find_map(|top| top.writable().err()) {
         return Some(format!("writing to {what} vdevs is not supported yet"));
     }
     cut_short(tops)

@@ -1,10 +1,13 @@
 //! What a pool is opened with.
 
+use std::sync::Arc;
+
 use format::uberblock::Uberblock;
 use storage::host::Host;
 use storage::{GzipEngine, SecondLimits};
 
 use crate::found_state::FoundState;
+use crate::split::Apart;
 
 /// Default for [`Options::dirty_max`] where memory is plenty: a few txgs. More only means fresh memory, which
 /// costs as much as a fast codec.
@@ -13,6 +16,17 @@ const DIRTY_MAX: u64 = 256 << 20;
 /// Dirty bytes at which a sync starts unasked: enough for large writes, early enough that compressing and
 /// writing overlap with whoever makes more, and that the buffers of one txg serve the next but one.
 pub(crate) const SYNC_BYTES: u64 = 64 << 20;
+
+/// What becomes of a pool whose log devices are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingLogs {
+    /// It is not opened.
+    Refused,
+    /// It is opened if they were missing already when it was imported last: no intent log lies there.
+    KnownAbsent,
+    /// It is opened, and its intent logs are given up.
+    GivenUp,
+}
 
 /// Limits and habits of an open pool.
 #[derive(Clone, Debug)]
@@ -70,6 +84,10 @@ pub struct Options {
     pub state: Option<FoundState>,
     /// The pool returns to its checkpoint: what was written later is given up.
     pub to_checkpoint: bool,
+    /// The pool is split off another one: its devices hold a state of that pool ([`crate::Pool::split`]).
+    pub split: Option<Arc<Apart>>,
+    /// What becomes of a pool whose log devices are missing.
+    pub missing_logs: MissingLogs,
     /// Blocks of so many bytes or more are written in pieces, whatever room there is: for tests.
     pub force_ganging: u64,
 }
@@ -103,6 +121,8 @@ impl Default for Options {
             user: rustix::process::geteuid().as_raw(),
             state: None,
             to_checkpoint: false,
+            split: None,
+            missing_logs: MissingLogs::Refused,
             force_ganging: u64::MAX,
         }
     }

@@ -39,6 +39,8 @@ pub(crate) fn judge(
             health.set_missing(members::read_list(mos, leaf.dtl)?);
             let own = newest.get(&leaf.guid.0).filter(|_| top.leaves().any(|open| open.guid == leaf.guid.0));
             match (own, latest) {
+                // A vdev of one device is not written while that is missing.
+                (None, _) if vdev.kind.is_leaf() => {}
                 (None, _) => health.miss_since(synced.next()),
                 // An old copy of what the device was.
                 (Some(own), Some(latest)) if own.is_behind(latest) => {

@@ -83,7 +83,7 @@ impl Pool {
     }
 
     /// Ends all intent logs; one that is asked for again begins anew.
-    fn end_logs(&self) -> Result<()> {
+    pub(crate) fn end_logs(&self) -> Result<()> {
         self.discard_leftovers()?;
         self.inner.logged().values().for_each(|dataset| dataset.log.close());
         self.sync()
@@ -108,6 +108,14 @@ impl Pool {
     }
 }
 
+/// What stands in the place of a top-level vdev that left.
+pub(crate) fn hole(id: u64) -> VdevConfig {
+    let mut hole = VdevConfig::new(VdevKind::Hole, id, Guid(0));
+    (hole.top, hole.whole_disk) = (Some(TopConfig::default()), Some(false));
+    hole.extra.insert("is_hole", 1u64);
+    hole
+}
+
 impl Syncing<'_> {
     /// Leaves a hole in the place of the log vdev `id`, on which nothing may be allocated; gives its devices. Where something is,
     /// nothing new is placed there from now on.
@@ -124,22 +132,18 @@ impl Syncing<'_> {
         }
         let mut tops = self.inner.storage.vdevs().tops().to_vec();
         let left = tops[index].leaves().cloned().collect();
-        let top = TopConfig::default();
         tops[index] = TopVdev {
             id,
             guid: 0,
-            ashift: top.ashift,
+            ashift: TopConfig::default().ashift,
             asize: 0,
             metaslab_shift: 0,
             is_log: false,
             shape: Shape::Hole,
         };
         self.inner.storage.set_vdevs(Vdevs::new(tops));
-        let mut hole = VdevConfig::new(VdevKind::Hole, u64::from(id), Guid(0));
-        (hole.top, hole.whole_disk) = (Some(top), Some(false));
-        hole.extra.insert("is_hole", 1u64);
         let config = &mut self.state.config;
-        let gone = std::mem::replace(&mut config.tree.children[index], hole);
+        let gone = std::mem::replace(&mut config.tree.children[index], hole(u64::from(id)));
         config.hole_array.push(u64::from(id));
         config.hole_array.sort_unstable();
         self.state.config_dirty = true;
@@ -149,13 +153,18 @@ impl Syncing<'_> {
     }
 
     /// Frees what a top-level vdev that left had in the MOS.
-    fn free_objects_of(&mut self, id: u32, gone: &VdevConfig) -> Result<()> {
+    pub(crate) fn free_objects_of(&mut self, id: u32, gone: &VdevConfig) -> Result<()> {
         if let Some((array, maps)) = self.state.table.vdevs.remove(&id) {
             for map in maps.into_iter().filter(|map| map.0 != 0) {
                 self.free_list(map)?;
             }
             self.mos().free(&self.tx, array)?;
         }
+        self.free_objects_of_leaves(gone)
+    }
+
+    /// Frees what a vdev that left, and the leaves below it, had in the MOS of their own.
+    pub(crate) fn free_objects_of_leaves(&mut self, gone: &VdevConfig) -> Result<()> {
         for leaf in gone.leaves() {
             self.state.listed.remove(&leaf.guid.0);
             self.inner.members.remove(leaf.guid.0);

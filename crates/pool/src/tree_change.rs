@@ -168,7 +168,7 @@ fn put_above(vdev: &mut VdevConfig, kind: VdevKind, guid: Guid) {
 }
 
 /// Puts the only child of `vdev` in its place.
-fn pull_up(vdev: &mut VdevConfig) {
+pub(crate) fn pull_up(vdev: &mut VdevConfig) {
     let mut child = vdev.children.remove(0);
     child.id = vdev.id;
     if vdev.top.is_some() {

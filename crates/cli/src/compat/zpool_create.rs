@@ -277,7 +277,16 @@ impl New<'_> {
         let cachefile =
             wanted.cachefile.or_else(|| (altroot.is_some() || temporary).then(|| "none".to_owned()));
         let (name, paths) = (called.to_owned(), devices[..devices.len() - aux.len()].to_vec());
-        let known = KnownPool { name, guid, devices: paths, altroot, temporary, read_only: false, cachefile };
+        let known = KnownPool {
+            name,
+            guid,
+            devices: paths,
+            altroot,
+            temporary,
+            read_only: false,
+            without_logs: false,
+            cachefile,
+        };
         if let Err(error) = state::known().enter(known) {
             disks.iter().for_each(|disk| drop(labels::clear(disk)));
             return Err(open::NotOpen::from(error).into());

@@ -7,9 +7,10 @@ use format::config::PoolState;
 use pool::known::KnownPool;
 use pool::props::names;
 use pool::props::pool::{self as props, Moment};
-use pool::{Found, Pool};
+use pool::{Found, MissingLogs, Pool};
 
 use super::Call;
+use super::missing_logs::missing_logs;
 use super::recovery::{self, Recovery};
 use super::view::{self, Naming, State, VdevView};
 use crate::args::assignment;
@@ -431,13 +432,17 @@ fn import_one(
     if claim.is_none() || state::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name) {
         return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
     }
-    check_free(call, found, action)?;
+    check_free(call, found, action, console)?;
     let temporary = call.options.temporary && new_name.is_some();
     let options = pool::Options {
         read_only: wanted.read_only,
         altroot: wanted.altroot.clone(),
         new_name: new_name.map(str::to_owned),
         temporary,
+        missing_logs: match call.options.without_logs {
+            true => MissingLogs::GivenUp,
+            false => MissingLogs::Refused,
+        },
         ..pool::Options::default()
     };
     let Some(pool) = open_once(found, options, wanted, action, console)? else { return Ok(()) };
@@ -451,6 +456,7 @@ fn import_one(
         altroot: wanted.altroot.clone(),
         read_only: wanted.read_only,
         temporary,
+        without_logs: call.options.without_logs && !found.is_complete(),
         cachefile: wanted.cachefile.clone().or_else(|| temporary.then(|| "none".to_owned())),
     };
     state::known().enter(known).map_err(NotOpen::from)?;
@@ -459,7 +465,12 @@ fn import_one(
 }
 
 /// Refuses a pool that another machine uses, or that lacks devices.
-fn check_free(call: &Typed<Options>, found: &Found, action: Action) -> Result<(), Failure> {
+fn check_free(
+    call: &Typed<Options>,
+    found: &Found,
+    action: Action,
+    console: &mut Console,
+) -> Result<(), Failure> {
     let config = &found.config;
     if config.state == PoolState::Active && config.hostid != 0 && !call.options.force {
         let host = config.hostname.as_deref().unwrap_or("<unknown>");
@@ -468,7 +479,20 @@ fn check_free(call: &Typed<Options>, found: &Found, action: Action) -> Result<()
             .hint(format!("Last accessed by {host} (hostid={:x})", config.hostid))
             .hint("The pool can be imported, use 'zpool import -f' to import the pool."));
     }
-    if found.is_complete() { Ok(()) } else { Err(unavailable(call, found, action)) }
+    if found.is_complete() {
+        return Ok(());
+    }
+    let logs = missing_logs(found);
+    if logs.is_empty() {
+        return Err(unavailable(found, action));
+    }
+    if call.options.without_logs {
+        return Ok(());
+    }
+    console.line("The devices below are missing or corrupted, use '-m' to import the pool anyway:")?;
+    logs.iter().try_for_each(|name| console.line(&format!("\t    {name} [log]")))?;
+    console.line("")?;
+    Err(action.failed(reason::DEVICE_UNAVAILABLE))
 }
 
 /// Opens a pool at the state that is wanted, and replays its intent logs. Gives nothing if all is said already.
@@ -525,14 +549,13 @@ fn settle(
 }
 
 /// Devices that the pool cannot do without are not there.
-fn unavailable(call: &Typed<Options>, found: &Found, action: Action) -> Failure {
+fn unavailable(found: &Found, action: Action) -> Failure {
     let mut failure = action.failed(reason::DEVICE_UNAVAILABLE);
     let needed = found.needed();
     if !needed.is_empty() {
         failure = failure.hint(format!("cenote: missing: {}", needed.join(", ")));
     }
-    let line = "cenote: not supported yet: zpool import -m (a pool is imported with all its log devices)";
-    if call.options.without_logs { failure.hint(line) } else { failure }
+    failure
 }
 
 /// Starts the server of an imported pool, with the mount options that stand among the properties of `-o`.
@@ -545,7 +568,7 @@ fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(),
 }
 
 /// Has the server of a pool that was just imported load all keys and mount what they open.
-fn mount_encrypted(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(), Failure> {
+pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
     let Some(client) = client::server_of(name, call.around)? else {
         return Err(Action::Mount(name).failed("its server does not run"));
     };

@@ -28,10 +28,16 @@ pub fn run(bed: &Bed, devices: &[String], line: &str) -> Done {
 /// `cenote check` and zdb find nothing wrong with the pool on all devices of the folder.
 #[track_caller]
 pub fn expect_sound(bed: &Bed) {
-    let check = bed.run(&["-d", "images", "check", "t"]);
+    expect_sound_pool(bed, "t");
+}
+
+/// As [`expect_sound`], of another pool on these devices.
+#[track_caller]
+pub fn expect_sound_pool(bed: &Bed, pool: &str) {
+    let check = bed.run(&["-d", "images", "check", pool]);
     assert!(check.status == 0 && check.out.contains(": clean"), "{check:?}");
     let mut oracle = Command::new(root().join("oracle/zdb-check"));
-    let output = oracle.arg("--dir").arg(bed.path("images")).arg("t").output().expect("it starts");
+    let output = oracle.arg("--dir").arg(bed.path("images")).arg(pool).output().expect("it starts");
     let required = std::env::var("CENOTE_ORACLE").is_ok_and(|value| value == "required");
     assert!(
         output.status.success() || output.status.code() == Some(2) && !required,

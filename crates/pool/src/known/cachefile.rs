@@ -175,6 +175,7 @@ mod tests {
             devices: vec![format!("/v/{name}").into()],
             altroot: None,
             temporary: false,
+            without_logs: false,
             read_only: false,
             cachefile: cachefile.map(|path| path.display().to_string()),
         }

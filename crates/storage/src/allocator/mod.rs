@@ -253,6 +253,12 @@ impl Allocator {
         self.vdevs[index].grow(asize)
     }
 
+    /// Whether nothing is allocated on a vdev.
+    #[must_use]
+    pub fn is_empty(&self, id: VdevId) -> bool {
+        self.index_of(id).is_none_or(|index| self.vdevs[index].space.allocated == 0)
+    }
+
     /// Takes out a vdev on which nothing is allocated; what was freed there is forgotten. `false`, and no change, where something is
     /// allocated.
     ///
@@ -260,7 +266,7 @@ impl Allocator {
     /// If there is no such vdev.
     pub fn remove_vdev(&mut self, id: VdevId) -> bool {
         let index = self.index_of(id).expect("a vdev of the pool");
-        if self.vdevs[index].space.allocated != 0 {
+        if !self.is_empty(id) {
             return false;
         }
         self.vdevs.remove(index);

@@ -1,25 +1,7 @@
 //! Subcommands of `zpool` that are not there yet.
 
-use crate::args::{flag, property, value};
+use crate::args::value;
 use crate::command::{Command, Run};
-
-/// `zpool split`.
-pub static SPLIT: Command = Command {
-    name: "split",
-    about: "makes a pool of one side of all mirrors",
-    syntax: &["split [-gLlnP] [-o PROPERTY=VALUE]… [-R ROOT] POOL NEWPOOL [DEVICE]…"],
-    options: &[
-        flag("g", "vdevs by their guids"),
-        flag("L", "where symbolic links lead"),
-        flag("l", "loads keys first"),
-        flag("n", "splits nothing, only shows the layout"),
-        flag("P", "whole paths"),
-        property("o", "sets a property of the new pool"),
-        value("R", "imports the new pool below this folder"),
-    ],
-    run: Run::Missing(Some("attach and detach change a mirror; the sides stay in one pool")),
-    ..Command::ZPOOL
-};
 
 /// `zpool ddtprune`.
 pub static DDTPRUNE: Command = Command {
