@@ -52,6 +52,13 @@ impl Story {
         format!("{}/{long}{:x}", parent.unwrap_or_default(), chance.u64() >> 40)
     }
 
+    /// A file gets the blocks of another one: a new file, or one that is there.
+    fn clone_one(&mut self, chance: &SeededEntropy, file: &str) {
+        let over = pick(chance, self.model().files()).filter(|over| *over != file && chance.below(2) == 0);
+        let to = over.unwrap_or_else(|| self.fresh_path(chance));
+        self.clone_file(file, &to);
+    }
+
     fn change(&mut self, chance: &SeededEntropy, max: u64) {
         let file = pick(chance, self.model().files());
         let many = self.model().files().count() > FILES_MAX;
@@ -62,10 +69,7 @@ impl Story {
         };
         let size = self.model().content(&file).map_or(0, |data: &Arc<Vec<u8>>| data.len() as u64);
         if !self.machine().features.is_empty() && chance.below(4) == 0 {
-            let over =
-                pick(chance, self.model().files()).filter(|over| *over != file && chance.below(2) == 0);
-            let to = over.unwrap_or_else(|| self.fresh_path(chance));
-            self.clone_file(&file, &to);
+            self.clone_one(chance, &file);
             return;
         }
         match chance.below(20) {

@@ -12,7 +12,6 @@ use format::blkptr::{Block, BlockPtr, Embedded};
 use super::dirty::Dirty;
 use super::{Object, State};
 use crate::budget::CLONE_COST;
-use crate::objset::Frozen;
 use crate::walk::{Step, Walk};
 use crate::{Error, Result, Tx};
 
@@ -175,13 +174,5 @@ impl Object {
             self.charge(state, 0, CLONE_COST);
             self.shared.budget.sub_space(self.shared.bound.pointer());
         }
-    }
-}
-
-impl Frozen {
-    /// The blocks that get one more pointer, each as often as it does.
-    pub fn cloned(&self) -> impl Iterator<Item = Block> + '_ {
-        let objects = self.objects.iter().filter(|(_, closed)| !closed.gone);
-        objects.flat_map(|(_, closed)| closed.dirty.cloned.values().filter_map(BlockPtr::block).copied())
     }
 }

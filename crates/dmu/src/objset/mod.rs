@@ -7,7 +7,7 @@ mod slots;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use format::blkptr::BlockPtr;
+use format::blkptr::{Block, BlockPtr};
 use format::dnode;
 use format::objset::{Objset as Phys, ObjsetType, ZilHeader};
 use format::{ByteOrder, ObjectId};
@@ -107,6 +107,12 @@ impl Frozen {
     #[must_use]
     pub const fn nothing() -> Frozen {
         Frozen { objects: Vec::new() }
+    }
+
+    /// The blocks that get one more pointer, each as often as it does.
+    pub fn cloned(&self) -> impl Iterator<Item = Block> + '_ {
+        let objects = self.objects.iter().filter(|(_, closed)| !closed.gone);
+        objects.flat_map(|(_, closed)| closed.dirty.cloned.values().filter_map(BlockPtr::block).copied())
     }
 
     /// Whether nothing changed.
