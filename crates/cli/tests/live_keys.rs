@@ -231,8 +231,24 @@ fn a_file_system_is_encrypted_written_and_locked_and_no_key_stays_behind() {
     live.run(&["zfs", "rename", "tank/secret/own", "tank/own"])
         .refused("cannot rename 'tank/secret/own': dataset does not exist");
 
+    // The server has the key, so it sends what goes out decrypted.
+    live.run(&["zfs", "snapshot", "-r", "tank/secret@sent"]).good();
+    for options in [&["-c"][..], &["-R", "-p"]] {
+        let words = [&["zfs", "send"], options, &["tank/secret/child@sent"]].concat();
+        let stream = live.command(&words).output().expect("it starts");
+        assert!(stream.status.success(), "{}", String::from_utf8_lossy(&stream.stderr));
+        let mut receive = live.command(&["zfs", "receive", "-u", "tank/plain"]);
+        let mut child = receive.stdin(Stdio::piped()).spawn().expect("it starts");
+        child.stdin.take().expect("piped").write_all(&stream.stdout).expect("read");
+        assert!(child.wait().expect("it ends").success());
+        assert_eq!(live.get("encryption", "tank/plain"), "off");
+        live.run(&["zfs", "destroy", "-r", "tank/plain"]).good();
+    }
+
     live.run(&["zfs", "unmount", "-u", "tank/secret"]).good();
     assert_eq!(status(&live, "tank/secret/child"), "unavailable");
+    let locked = live.run(&["zfs", "send", "tank/secret/child@sent"]);
+    assert!(locked.status == 1 && locked.err.contains("dataset key must be loaded"), "{locked:?}");
     for secret in [&key[..], b"battery staple", b"another pass phrase"] {
         assert!(!remembers(live.server(), secret), "{}", String::from_utf8_lossy(secret));
     }

@@ -12,7 +12,8 @@ use super::zfs_send_options::Options;
 use super::zfs_send_rest;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::args::{Parsed, flag, value};
-use crate::command::{Command, Run, Typed};
+use crate::client;
+use crate::command::{Beside, Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for, pool_of};
 use crate::out::Console;
@@ -51,6 +52,7 @@ pub static COMMAND: Command = Command {
         value("i", "only what changed since this snapshot or bookmark"),
         value("I", "as -i, with all snapshots in between"),
     ],
+    beside: Beside::TakesTurns,
     run: Run::Here(run),
     ..Command::ZFS
 };
@@ -133,12 +135,45 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
     }
     let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
+    if let Some(status) = by_server(&session, call, snapshot)? {
+        session.finish()?;
+        return if status == 0 { Ok(()) } else { Err(Failure::Ended(status)) };
+    }
     let done = order(&session, call, snapshot).and_then(|order| {
         warn(session.pool(), console, &order)?;
         tell(session.pool(), call, console, &order)?;
         if dry { Ok(()) } else { write(session.pool(), call, console, &order) }
     });
     session.finish().and(done)
+}
+
+/// Has the pool's server send what is to go out decrypted and has keys that only the server knows. Gives the exit status; `None` where it
+/// is sent here.
+fn by_server(session: &Session, call: &Typed<Options>, snapshot: &str) -> Result<Option<u8>, Failure> {
+    if call.options.raw || call.around.served.is_some() {
+        return Ok(None);
+    }
+    let pool = session.pool();
+    let head = snapshot.split('@').next().unwrap_or(snapshot);
+    // What cannot be read is told below.
+    let sent = match call.options.recursive {
+        true => pool.list(head, None, false).unwrap_or_default(),
+        false => pool.dataset(head).into_iter().collect(),
+    };
+    let is_locked =
+        |info| pool.encryption(info).is_ok_and(|found| found.is_some_and(|found| !found.is_loaded));
+    if !sent.iter().any(is_locked) {
+        return Ok(None);
+    }
+    let Some(client) = client::server_of(pool_of(snapshot), call.around)? else { return Ok(None) };
+    let mut words = vec!["send".into()];
+    for (name, value) in &call.args.options {
+        words.push(format!("-{name}").into());
+        words.extend(value.iter().map(Into::into));
+    }
+    words.extend(call.args.operands.iter().map(Into::into));
+    let status = client::send(&client, call.command.program.name(), words, call.around);
+    status.map(Some).map_err(|error| client::broken(pool_of(snapshot), &error))
 }
 
 /// `-X`: datasets, several with commas between them.
