@@ -233,7 +233,7 @@ fn a_file_system_is_encrypted_written_and_locked_and_no_key_stays_behind() {
 
     // The server has the key, so it sends what goes out decrypted.
     live.run(&["zfs", "snapshot", "-r", "tank/secret@sent"]).good();
-    for options in [&["-c"][..], &["-R", "-p"]] {
+    for options in [&["-c"][..], &["-L", "-e"]] {
         let words = [&["zfs", "send"], options, &["tank/secret/child@sent"]].concat();
         let stream = live.command(&words).output().expect("it starts");
         assert!(stream.status.success(), "{}", String::from_utf8_lossy(&stream.stderr));

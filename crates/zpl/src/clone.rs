@@ -104,13 +104,18 @@ impl Filesystem {
         while done < len {
             let from = Place { offset: source.offset.saturating_add(done), ..source };
             let to = (id, offset.saturating_add(done));
-            match self.changing(|| self.clone_step(from, to, len - done)) {
+            let mut step = self.changing(|| self.clone_step(from, to, len - done));
+            let is_unsettled = matches!(step, Err(Error::NotCloned(NotCloned::Unsettled)));
+            if is_unsettled && waits < WAITS && len >= WAIT_MIN {
+                waits += 1;
+                match self.inner.dataset.sync() {
+                    Ok(()) => continue,
+                    Err(error) => step = Err(error.into()),
+                }
+            }
+            match step {
                 Ok(0) => break,
                 Ok(cloned) => (done, waits) = (done + cloned, 0),
-                Err(Error::NotCloned(NotCloned::Unsettled)) if waits < WAITS && len >= WAIT_MIN => {
-                    waits += 1;
-                    self.inner.dataset.sync()?;
-                }
                 // What was cloned is told first.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),

@@ -147,7 +147,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     session.finish().and(done)
 }
 
-/// Has the pool's server send what is to go out decrypted and has keys that only the server knows. Gives the exit status; `None` where it
+/// Has the pool's server send what is to go out decrypted: the keys are there only. Gives the exit status; `None` where it
 /// is sent here.
 fn by_server(session: &Session, call: &Typed<Options>, snapshot: &str) -> Result<Option<u8>, Failure> {
     if call.options.raw || call.around.served.is_some() {
@@ -160,9 +160,8 @@ fn by_server(session: &Session, call: &Typed<Options>, snapshot: &str) -> Result
         true => pool.list(head, None, false).unwrap_or_default(),
         false => pool.dataset(head).into_iter().collect(),
     };
-    let is_locked =
-        |info| pool.encryption(info).is_ok_and(|found| found.is_some_and(|found| !found.is_loaded));
-    if !sent.iter().any(is_locked) {
+    let is_encrypted = |info| pool.encryption(info).is_ok_and(|found| found.is_some());
+    if !sent.iter().any(is_encrypted) {
         return Ok(None);
     }
     let Some(client) = client::server_of(pool_of(snapshot), call.around)? else { return Ok(None) };

@@ -88,11 +88,12 @@ impl ToPool {
     ) -> Result<(), CopyError> {
         let cloned = match content {
             Content::Pool(file) => self.fs.clone_range(file.place(), (id, 0), wanted.size),
-            Content::Local(_) => Err(NotCloned::Across.into()),
+            Content::Local(_) => Err(Error::from(NotCloned::Across)),
         };
         match cloned {
             Ok(bytes) if bytes == wanted.size => moved(bytes),
             Err(error) if self.reflink == Reflink::Always => Err(writing(error)),
+            Ok(_) if self.reflink == Reflink::Always => Err(writing(Error::from(NotCloned::Unsettled))),
             // It changes meanwhile, or is not on disk yet.
             Ok(_) | Err(Error::NotCloned(_)) => self.fill(id, None, content, wanted, moved),
             Err(error) => Err(writing(error)),
