@@ -41,6 +41,8 @@ pub struct Command {
     pub about: &'static str,
     /// Syntax lines, without the name of the program.
     pub syntax: &'static [&'static str],
+    /// Whole command lines, for help and manual pages. A command that is not supported yet has none.
+    pub examples: &'static [&'static str],
     /// All options that it takes. Each is read once, by the function `read` of the command's module.
     pub options: &'static [Choice],
     /// The pools whose servers carry it out.
@@ -145,6 +147,7 @@ impl Command {
             alias: None,
             about: "",
             syntax: &[],
+            examples: &[],
             options: &[],
             targets: Targets::Nothing,
             beside: Beside::Alone,
@@ -167,6 +170,24 @@ impl Command {
             text.push_str("\nProperties and their values: 'help properties'.\n");
         }
         text
+    }
+
+    /// The usage of this subcommand and its examples, for somebody who asks for help.
+    ///
+    /// A mistake is answered with [`Self::usage`] alone, as OpenZFS does.
+    pub fn help(&self) -> String {
+        let mut text = self.usage();
+        let examples = self.examples_text();
+        if !examples.is_empty() {
+            text.push_str(&format!("\n{examples}"));
+        }
+        text
+    }
+
+    /// A heading and the examples, one a line; empty if there are none.
+    pub fn examples_text(&self) -> String {
+        let lines: String = self.examples.iter().map(|example| format!("  {example}\n")).collect();
+        if lines.is_empty() { lines } else { format!("Examples:\n{lines}") }
     }
 
     /// Program and subcommand, as they are typed.

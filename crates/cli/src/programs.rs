@@ -38,6 +38,7 @@ fn main(program: Program, words: &[String], around: &Surroundings, mut console: 
         return console.finish(Err(Failure::usage("missing command")), || usage(program));
     };
     let mut about = None;
+    let mut is_help_asked = false;
     let ended = match word.as_str() {
         "-?" | "--help" | "-h" | "help" if rest.is_empty() || word != "help" => {
             console.line(usage(program).trim_end())
@@ -58,12 +59,16 @@ fn main(program: Program, words: &[String], around: &Surroundings, mut console: 
                     (Err(ArgError::MissingArgument(option)), Some(list)) if option == "c" => {
                         list(&mut console, command.name)
                     }
-                    (parsed, _) => parsed.map_err(misread).and_then(carry_out),
+                    (parsed, _) => {
+                        is_help_asked = matches!(parsed, Err(ArgError::Help));
+                        parsed.map_err(misread).and_then(carry_out)
+                    }
                 }
             }
         },
     };
-    console.finish(ended, || about.map_or_else(|| usage(program), Command::usage))
+    let text = |command: &Command| if is_help_asked { command.help() } else { command.usage() };
+    console.finish(ended, || about.map_or_else(|| usage(program), text))
 }
 
 /// The answer to a word that is no subcommand: the nearest subcommand when one is near, else the usage of all.
@@ -99,7 +104,7 @@ fn help(program: Program, topics: &[String], console: &mut Console) -> Result<()
                 }
             }
             (word, program) => match compat::command(program, word) {
-                Some(command) => console.line(command.usage().trim_end())?,
+                Some(command) => console.line(command.help().trim_end())?,
                 None => return Err(unrecognized(program, word, console)),
             },
         }
@@ -163,6 +168,39 @@ mod tests {
             );
             assert_eq!((status, out.as_str(), err.as_str()), (2, "", said.as_str()));
         }
+    }
+
+    #[test]
+    fn every_supported_command_has_examples_that_parse() {
+        for command in Program::ALL.into_iter().flat_map(|program| compat::commands(program)) {
+            let is_supported = matches!(command.run, crate::command::Run::Here(_));
+            assert_eq!(!command.examples.is_empty(), is_supported, "{}", command.called());
+            for example in command.examples {
+                let of_this = example.split(" | ").filter(|part| {
+                    let words: Vec<&str> = part.split_whitespace().take(2).collect();
+                    words.join(" ") == command.called()
+                });
+                let parts: Vec<&str> = of_this.collect();
+                assert_eq!(parts.len(), 1, "'{example}' is an example of {}", command.called());
+                let words = parts[0].split_whitespace().skip(2).map(str::to_owned);
+                let words: Vec<String> = words.take_while(|word| word != ">" && word != "<").collect();
+                let parsed = args::parse(command.options, &words, false);
+                assert!(parsed.is_ok(), "'{example}': {parsed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn help_shows_examples_and_a_mistake_does_not() {
+        let (status, out, _) = call(Program::Zfs, "help rollback");
+        assert_eq!(status, 0);
+        assert!(out.contains("\nExamples:\n  zfs rollback tank/home@monday\n"), "{out}");
+        let (status, _, err) = call(Program::Zfs, "rollback --help");
+        assert_eq!(status, 2);
+        assert!(err.contains("  zfs rollback tank/home@monday\n"), "{err}");
+        let (status, _, err) = call(Program::Zfs, "rollback -z");
+        assert_eq!(status, 2);
+        assert!(err.contains("usage:") && !err.contains("Examples:"), "{err}");
     }
 
     #[test]

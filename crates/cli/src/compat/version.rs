@@ -8,17 +8,18 @@ use crate::messages::Failure;
 use crate::out::Console;
 
 /// `zfs version`.
-pub static ZFS: Command = of(Command::ZFS);
+pub static ZFS: Command = of(Command::ZFS, &["zfs version", "zfs version -j"]);
 /// `zpool version`.
-pub static ZPOOL: Command = of(Command::ZPOOL);
+pub static ZPOOL: Command = of(Command::ZPOOL, &["zpool version", "zpool version -j"]);
 
 const OPTIONS: &[Choice] = &[flag("j|json", "as JSON")];
 
-const fn of(program: Command) -> Command {
+const fn of(program: Command, examples: &'static [&'static str]) -> Command {
     Command {
         name: "version",
         about: "shows the versions of the program and of the engine",
         syntax: &["version [-j]"],
+        examples,
         options: OPTIONS,
         run: Run::Here(run),
         ..program

@@ -30,6 +30,7 @@ pub static COMMAND: Command = Command {
         "allow -c PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
         "allow -s @SET PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
     ],
+    examples: &["zfs allow alice create,mount,snapshot tank/home/alice", "zfs allow tank/home"],
     options: &[
         flag("d", "below only"),
         flag("g", "the names are groups"),

@@ -18,6 +18,7 @@ pub static COMMAND: Command = Command {
     name: "bookmark",
     about: "remembers when a snapshot was taken",
     syntax: &["bookmark [-r] SNAPSHOT|BOOKMARK BOOKMARK"],
+    examples: &["zfs bookmark tank/home@monday tank/home#monday"],
     options: &[flag("r", "also of everything below")],
     targets: Targets::Of(targets),
     run: Run::Here(run),

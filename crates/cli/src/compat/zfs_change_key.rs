@@ -27,6 +27,11 @@ pub static COMMAND: Command = Command {
         "change-key [-l] [-o PROPERTY=VALUE]… FILESYSTEM|VOLUME",
         "change-key -i [-l] FILESYSTEM|VOLUME",
     ],
+    examples: &[
+        "zfs change-key tank/secret",
+        "zfs change-key -o keyformat=passphrase -o keylocation=prompt tank/secret",
+        "zfs change-key -i tank/secret/child",
+    ],
     options: &[
         flag("i", "uses the key of the parent"),
         flag("l", "loads the key first"),

@@ -23,6 +23,10 @@ pub static COMMAND: Command = Command {
     name: "clone",
     about: "makes a dataset that begins as a snapshot",
     syntax: &["clone [-pu] [-o PROPERTY=VALUE]… SNAPSHOT FILESYSTEM|VOLUME"],
+    examples: &[
+        "zfs clone tank/home@monday tank/trial",
+        "zfs clone -p -o mountpoint=/mnt/trial tank/home@monday tank/tests/trial",
+    ],
     options: &[
         flag("p", "makes the datasets above it, too"),
         flag("u", "does not mount it"),

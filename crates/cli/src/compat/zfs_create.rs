@@ -31,6 +31,11 @@ pub static COMMAND: Command = Command {
         "create [-Pnpuv] [-o PROPERTY=VALUE]… FILESYSTEM",
         "create [-Pnpsv] [-b BLOCKSIZE] [-o PROPERTY=VALUE]… -V SIZE VOLUME",
     ],
+    examples: &[
+        "zfs create tank/home",
+        "zfs create -p -o compression=zstd -o recordsize=1M tank/media/films",
+        "zfs create -s -V 20G tank/disk",
+    ],
     options: &[
         flag("P", "prints what is made in a form for programs"),
         flag("n", "makes nothing, only shows what would be made"),

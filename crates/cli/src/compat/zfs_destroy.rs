@@ -26,6 +26,11 @@ pub static COMMAND: Command = Command {
         "destroy [-Rdnprv] FILESYSTEM|VOLUME@SNAP[%SNAP][,SNAP]…",
         "destroy FILESYSTEM|VOLUME#BOOKMARK",
     ],
+    examples: &[
+        "zfs destroy -nv -r tank/old",
+        "zfs destroy tank/home@monday",
+        "zfs destroy tank/home@monday%friday",
+    ],
     options: &[
         flag("R", "also all clones that depend on it"),
         flag("d", "marks snapshots that are held, to be destroyed with their last hold"),

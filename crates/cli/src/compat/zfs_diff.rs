@@ -22,6 +22,7 @@ pub static COMMAND: Command = Command {
     name: "diff",
     about: "shows what changed between snapshots",
     syntax: &["diff [-FHth] SNAPSHOT [SNAPSHOT|FILESYSTEM]"],
+    examples: &["zfs diff tank/home@monday", "zfs diff -FHt tank/home@monday tank/home@friday"],
     options: &[
         flag("F", "with the type of each file"),
         flag("H", "tabs between fields"),

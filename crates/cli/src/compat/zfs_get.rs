@@ -26,6 +26,11 @@ pub static COMMAND: Command = Command {
         "get [-r|-d DEPTH] [-Hp] [-j [--json-int]] [-o all|FIELD[,FIELD]…] [-t TYPE[,TYPE]…] [-s SOURCE[,SOURCE]…] \
          all|PROPERTY[,PROPERTY]… [DATASET|PATH]…",
     ],
+    examples: &[
+        "zfs get compression,compressratio tank/home",
+        "zfs get -r -s local all tank",
+        "zfs get -Hp -o value used tank/home",
+    ],
     options: &[
         flag("H", "no headings, tabs between fields"),
         flag("p", "exact numbers"),

@@ -13,6 +13,7 @@ pub static COMMAND: Command = Command {
     syntax: &[
         "groupspace [-Hinp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… [-t TYPE[,…]] FILESYSTEM|SNAPSHOT|PATH",
     ],
+    examples: &["zfs groupspace tank/home", "zfs groupspace -Hp -o name,used tank/home"],
     options: &[
         flag("H", "no headings, tabs between fields"),
         flag("i", "translates identities of other systems").idle(),

@@ -18,6 +18,7 @@ pub static COMMAND: Command = Command {
     name: "hold",
     about: "keeps snapshots from being destroyed",
     syntax: &["hold [-r] TAG SNAPSHOT…"],
+    examples: &["zfs hold keep tank/home@monday", "zfs hold -r keep tank@monday"],
     options: &[flag("r", "also those of the same name below")],
     targets: Targets::AllButFirst,
     run: Run::Here(|call, console| change(call, console, read(&call.args))),

@@ -17,6 +17,7 @@ pub static COMMAND: Command = Command {
     name: "holds",
     about: "lists holds",
     syntax: &["holds [-rHp] SNAPSHOT…"],
+    examples: &["zfs holds tank/home@monday", "zfs holds -rH tank@monday"],
     options: &[
         flag("r", "also of snapshots of the same name below"),
         flag("H", "no headings, tabs between fields"),

@@ -18,6 +18,7 @@ pub static COMMAND: Command = Command {
     name: "inherit",
     about: "lets a property be what it is above",
     syntax: &["inherit [-rS] PROPERTY FILESYSTEM|VOLUME|SNAPSHOT…"],
+    examples: &["zfs inherit compression tank/home", "zfs inherit -r mountpoint tank"],
     options: &[
         flag("r", "also everywhere below"),
         flag("S", "goes back to the received value, if there is one"),

@@ -28,6 +28,7 @@ pub static COMMAND: Command = Command {
         "list [-r|-d DEPTH] [-Hp] [-j [--json-int]] [-o PROPERTY[,PROPERTY]…] [-s PROPERTY]… [-S PROPERTY]… \
          [-t TYPE[,TYPE]…] [DATASET|PATH]…",
     ],
+    examples: &["zfs list", "zfs list -r -t snapshot tank/home", "zfs list -Hp -o name,used -S used -r tank"],
     options: &[
         flag("H", "no headings, tabs between fields"),
         flag("p", "exact numbers"),

@@ -12,6 +12,11 @@ pub static COMMAND: Command = Command {
     name: "load-key",
     about: "loads keys of encrypted datasets",
     syntax: &["load-key [-nr] [-L KEYLOCATION] -a|FILESYSTEM|VOLUME"],
+    examples: &[
+        "zfs load-key tank/secret",
+        "zfs load-key -L file:///root/key tank/secret",
+        "zfs load-key -a",
+    ],
     options: &[
         every_pool("a", "of all"),
         flag("n", "only checks them"),

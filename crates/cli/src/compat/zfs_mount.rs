@@ -25,6 +25,7 @@ pub static COMMAND: Command = Command {
     name: "mount",
     about: "mounts file systems, or lists what is mounted",
     syntax: &["mount [-j]", "mount [-Oflv] [-o OPTIONS] -a|-R FILESYSTEM|FILESYSTEM"],
+    examples: &["zfs mount tank/home", "zfs mount -a", "zfs mount"],
     options: &[
         flag("O", "also on a folder that is not empty"),
         flag("a", "all that belong mounted"),

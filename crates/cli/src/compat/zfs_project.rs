@@ -25,6 +25,7 @@ pub static COMMAND: Command = Command {
         "project -C [-k] [-r] DIRECTORY|FILE…",
         "project [-p ID] [-r] [-s] DIRECTORY|FILE…",
     ],
+    examples: &["zfs project -s -p 100 -r /tank/home/project", "zfs project -c -r /tank/home/project"],
     options: &[
         flag("c", "checks, and lists what differs"),
         flag("C", "takes the project off"),

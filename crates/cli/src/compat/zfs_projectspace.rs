@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "projectspace",
     about: "shows space and quotas of projects",
     syntax: &["projectspace [-Hp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… FILESYSTEM|SNAPSHOT|PATH"],
+    examples: &["zfs projectspace tank/home"],
     options: &[
         flag("H", "no headings, tabs between fields"),
         flag("p", "exact numbers"),

@@ -15,6 +15,7 @@ pub static COMMAND: Command = Command {
     name: "promote",
     about: "swaps a clone with the dataset it was made from",
     syntax: &["promote CLONE"],
+    examples: &["zfs promote tank/trial"],
     targets: Targets::First,
     run: Run::Here(|call, _| run(call)),
     ..Command::ZFS

@@ -44,6 +44,11 @@ pub static COMMAND: Command = Command {
         "receive -A FILESYSTEM|VOLUME",
         "receive -c [-vn] FILESYSTEM|SNAPSHOT",
     ],
+    examples: &[
+        "zfs send tank/home@monday | zfs receive backup/home",
+        "zfs receive -s -u backup/home < home.zfs",
+        "zfs receive -A backup/home",
+    ],
     options: &[
         flag("A", "gives up a receive that was cut off"),
         flag("F", "rolls back to the newest snapshot first"),

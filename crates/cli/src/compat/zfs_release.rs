@@ -9,6 +9,7 @@ pub static COMMAND: Command = Command {
     name: "release",
     about: "takes a hold off",
     syntax: &["release [-r] TAG SNAPSHOT…"],
+    examples: &["zfs release keep tank/home@monday", "zfs release -r keep tank@monday"],
     options: &[flag("r", "also from snapshots of the same name below")],
     targets: Targets::AllButFirst,
     run: Run::Here(|call, console| zfs_hold::change(call, console, read(&call.args))),

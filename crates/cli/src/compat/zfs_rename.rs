@@ -25,6 +25,11 @@ pub static COMMAND: Command = Command {
         "rename -u [-f] FILESYSTEM FILESYSTEM",
         "rename -r SNAPSHOT SNAPSHOT",
     ],
+    examples: &[
+        "zfs rename tank/old tank/new",
+        "zfs rename -p tank/home tank/archive/2026/home",
+        "zfs rename -r tank@monday tank@week48",
+    ],
     options: &[
         flag("f", "unmounts by force"),
         flag("p", "makes the datasets above the new name"),

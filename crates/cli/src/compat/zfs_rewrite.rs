@@ -20,6 +20,7 @@ pub static COMMAND: Command = Command {
     name: "rewrite",
     about: "writes files anew with the present properties",
     syntax: &["rewrite [-CPSrvx] [-o OFFSET] [-l LENGTH] DIRECTORY|FILE…"],
+    examples: &["zfs rewrite -r /tank/home", "zfs rewrite -v /tank/home/disk.img"],
     options: &[
         flag("C", "skips blocks that clones share"),
         flag("P", "keeps logical birth times"),

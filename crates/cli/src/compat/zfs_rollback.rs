@@ -17,6 +17,7 @@ pub static COMMAND: Command = Command {
     name: "rollback",
     about: "takes a file system back to a snapshot",
     syntax: &["rollback [-Rfr] SNAPSHOT"],
+    examples: &["zfs rollback tank/home@monday", "zfs rollback -r tank/home@monday"],
     options: &[
         flag("R", "destroys newer snapshots and bookmarks with all their clones"),
         flag("f", "unmounts clones by force (with -R)"),

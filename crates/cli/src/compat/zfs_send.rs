@@ -29,6 +29,11 @@ pub static COMMAND: Command = Command {
         "send [-Penv] -t TOKEN",
         "send [-PVnv] --saved FILESYSTEM|VOLUME",
     ],
+    examples: &[
+        "zfs send tank/home@monday | zfs receive backup/home",
+        "zfs send -i @monday tank/home@friday > friday.zfs",
+        "zfs send -nv -R tank@friday",
+    ],
     options: &[
         flag("R|replicate", "with everything below, all snapshots and properties"),
         flag("s|skip-missing", "leaves out datasets below that lack the snapshot (with -R)"),

@@ -23,6 +23,7 @@ pub static COMMAND: Command = Command {
     name: "set",
     about: "sets properties",
     syntax: &["set [-u] PROPERTY=VALUE… FILESYSTEM|VOLUME|SNAPSHOT…"],
+    examples: &["zfs set compression=zstd-5 tank/home", "zfs set quota=10G reservation=1G tank/home/alice"],
     options: &[flag("u", "changes mountpoint or sharing in the pool alone, and mounts nothing")],
     targets: Targets::Of(targets),
     run: Run::Here(run),

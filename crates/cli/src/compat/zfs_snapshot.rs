@@ -22,6 +22,7 @@ pub static COMMAND: Command = Command {
     alias: Some("snap"),
     about: "keeps the present state of datasets under a name",
     syntax: &["snapshot [-r] [-o USERPROPERTY=VALUE]… FILESYSTEM|VOLUME@SNAP…"],
+    examples: &["zfs snapshot tank/home@monday", "zfs snapshot -r tank@monday"],
     options: &[
         flag("r", "also of everything below, at the same moment"),
         property("o", "sets a user property; may be repeated"),

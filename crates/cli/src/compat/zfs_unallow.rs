@@ -14,6 +14,7 @@ pub static COMMAND: Command = Command {
         "unallow [-r] -c [PERMISSION|@SET[,…]] FILESYSTEM|VOLUME",
         "unallow [-r] -s @SET [PERMISSION|@SET[,…]] FILESYSTEM|VOLUME",
     ],
+    examples: &["zfs unallow alice tank/home/alice", "zfs unallow -r alice create tank/home"],
     options: &[
         flag("d", "below only"),
         flag("g", "the names are groups"),

@@ -12,6 +12,7 @@ pub static COMMAND: Command = Command {
     name: "unload-key",
     about: "unloads keys",
     syntax: &["unload-key [-r] -a|FILESYSTEM|VOLUME"],
+    examples: &["zfs unload-key tank/secret", "zfs unload-key -a"],
     options: &[every_pool("a", "of all"), flag("r", "also below")],
     targets: Targets::Of(|call| key_loading::targets(call, read(&call.args).all)),
     run: Run::Here(run),

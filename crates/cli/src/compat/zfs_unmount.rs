@@ -24,6 +24,7 @@ pub static COMMAND: Command = Command {
     alias: Some("umount"),
     about: "unmounts file systems",
     syntax: &["unmount [-fu] -a|FILESYSTEM|MOUNTPOINT"],
+    examples: &["zfs unmount tank/home", "zfs unmount -a"],
     options: &[
         flag("a", "all of them"),
         flag("f", "even while programs use them"),

@@ -20,6 +20,7 @@ pub static COMMAND: Command = Command {
     name: "upgrade",
     about: "brings file systems to the newest version",
     syntax: &["upgrade [-v]", "upgrade [-r] [-V VERSION] -a|FILESYSTEM…"],
+    examples: &["zfs upgrade", "zfs upgrade -v", "zfs upgrade -r tank/home"],
     options: &[
         every_pool("a", "all file systems"),
         flag("r", "also everything below"),

@@ -23,6 +23,7 @@ pub static COMMAND: Command = Command {
     syntax: &[
         "userspace [-Hinp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… [-t TYPE[,…]] FILESYSTEM|SNAPSHOT|PATH",
     ],
+    examples: &["zfs userspace tank/home", "zfs userspace -Hp -o name,used,quota -S used tank/home"],
     options: &[
         flag("H", "no headings, tabs between fields"),
         flag("i", "translates identities of other systems").idle(),

@@ -18,6 +18,7 @@ pub static COMMAND: Command = Command {
     name: "wait",
     about: "waits for work in the background",
     syntax: &["wait [-t ACTIVITY[,…]] FILESYSTEM"],
+    examples: &["zfs wait tank/home", "zfs wait -t deleteq tank/home"],
     options: &[value("t", "only for this: deleteq")],
     run: Run::Here(run),
     ..Command::ZFS

@@ -25,6 +25,7 @@ pub static COMMAND: Command = Command {
         "add [-fgLnP] [--allow-in-use] [--allow-replication-mismatch] [--allow-ashift-mismatch] [-o PROPERTY=VALUE] \
          POOL VDEV…",
     ],
+    examples: &["zpool add -n tank mirror /dev/sdc /dev/sdd", "zpool add tank cache /dev/nvme0n1"],
     options: &[
         flag("f", "uses devices that seem to be in use"),
         flag("g", "vdevs by their guids"),

@@ -26,6 +26,7 @@ pub static COMMAND: Command = Command {
     name: "attach",
     about: "makes a device one side of a mirror",
     syntax: &["attach [-fsw] [-o PROPERTY=VALUE] POOL DEVICE NEWDEVICE"],
+    examples: &["zpool attach tank /dev/sda /dev/sdb", "zpool attach -w tank /srv/a.img /srv/b.img"],
     options: &[
         flag("f", "uses a device that seems to be in use"),
         flag("s", "rebuilds in the order of the device"),

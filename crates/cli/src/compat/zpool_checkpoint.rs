@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "checkpoint",
     about: "keeps the state of a whole pool, to return to it",
     syntax: &["checkpoint [-d [-w]] POOL"],
+    examples: &["zpool checkpoint tank", "zpool checkpoint -d -w tank"],
     options: &[flag("d|discard", "gives it up"), flag("w|wait", "waits until what only it kept is free")],
     targets: Targets::First,
     run: Run::Here(|call, _| run(call)),

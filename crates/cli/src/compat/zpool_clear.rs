@@ -14,6 +14,7 @@ pub static COMMAND: Command = Command {
     name: "clear",
     about: "forgets errors of devices",
     syntax: &["clear [[--power]|[-nF]] POOL [DEVICE]"],
+    examples: &["zpool clear tank", "zpool clear tank /dev/sda"],
     options: &[
         flag("F", "opens the pool at an earlier state"),
         flag("n", "only says whether that would do"),

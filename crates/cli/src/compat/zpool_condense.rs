@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "condense",
     about: "condenses what the pool keeps of itself",
     syntax: &["condense POOL", "condense --types"],
+    examples: &["zpool condense tank", "zpool condense --types"],
     options: &[flag("types", "lists what can be condensed")],
     run: Run::Here(run),
     ..Command::ZPOOL

@@ -43,6 +43,11 @@ pub static COMMAND: Command = Command {
         "create [-dfn] [-m MOUNTPOINT] [-o PROPERTY=VALUE]… [-O FSPROPERTY=VALUE]… [-R ROOT] [-t TEMPNAME] \
          POOL VDEV…",
     ],
+    examples: &[
+        "zpool create tank /srv/tank.img",
+        "zpool create -O compression=zstd tank mirror /dev/sda /dev/sdb",
+        "zpool create -n tank raidz2 /dev/sda /dev/sdb /dev/sdc /dev/sdd",
+    ],
     options: &[
         flag("d", "enables no features but those named with -o"),
         flag("f", "uses devices that seem to be in use, and groups of uneven redundancy or size"),

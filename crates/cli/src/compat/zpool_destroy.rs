@@ -17,6 +17,7 @@ pub static COMMAND: Command = Command {
     name: "destroy",
     about: "destroys a pool",
     syntax: &["destroy [-f] POOL"],
+    examples: &["zpool destroy tank"],
     options: &[flag("f", "unmounts by force")],
     run: Run::Here(|call, _| run(call)),
     ..Command::ZPOOL

@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "detach",
     about: "takes a device out of a mirror",
     syntax: &["detach POOL DEVICE"],
+    examples: &["zpool detach tank /dev/sdb"],
     targets: Targets::First,
     run: Run::Here(run),
     ..Command::ZPOOL

@@ -24,6 +24,7 @@ pub static COMMAND: Command = Command {
     name: "events",
     about: "shows what happened to pools",
     syntax: &["events [-vHf] [POOL]", "events -c"],
+    examples: &["zpool events", "zpool events -v tank"],
     options: &[
         flag("c", "forgets all"),
         flag("f", "goes on as more happens"),

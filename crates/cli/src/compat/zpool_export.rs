@@ -17,6 +17,7 @@ pub static COMMAND: Command = Command {
     name: "export",
     about: "lets pools go",
     syntax: &["export [-af] POOL…"],
+    examples: &["zpool export tank", "zpool export -a"],
     options: &[flag("a", "all of them"), flag("f", "even while programs use them")],
     run: Run::Here(run),
     ..Command::ZPOOL

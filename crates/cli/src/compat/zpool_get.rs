@@ -26,6 +26,11 @@ pub static COMMAND: Command = Command {
         "get [-Hp] [-j [--json-int] [--json-pool-key-guid]] [-o all|FIELD[,…]] all|PROPERTY[,PROPERTY]… [POOL]…",
         "get [-Hp] [-o all|FIELD[,…]] all|PROPERTY[,PROPERTY]… POOL all-vdevs|VDEV…",
     ],
+    examples: &[
+        "zpool get all tank",
+        "zpool get -Hp -o value free tank",
+        "zpool get -H state tank all-vdevs",
+    ],
     options: &[
         flag("H", "no headings, tabs between fields"),
         flag("p", "exact numbers"),

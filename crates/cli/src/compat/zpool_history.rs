@@ -16,6 +16,7 @@ pub static COMMAND: Command = Command {
     name: "history",
     about: "shows the commands that changed pools",
     syntax: &["history [-il] [POOL]…"],
+    examples: &["zpool history tank", "zpool history -il tank"],
     options: &[flag("i", "with internal events"), flag("l", "with user and host")],
     run: Run::Here(run),
     ..Command::ZPOOL

@@ -34,6 +34,12 @@ pub static COMMAND: Command = Command {
         "import [-Dflmt] [-F [-nTX]] [-c CACHEFILE|-d DIRECTORY|DEVICE] [-o MOUNTOPTIONS] [-o PROPERTY=VALUE]… \
          [-R ROOT] [-s] [--rewind-to-checkpoint] POOL|ID [NEWPOOL]",
     ],
+    examples: &[
+        "zpool import -d /srv",
+        "zpool import -d /srv tank",
+        "zpool import -N -o readonly=on -R /mnt tank old-tank",
+        "zpool import -a",
+    ],
     options: &[
         flag("a", "all that are found"),
         flag("D", "destroyed pools"),

@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "initialize",
     about: "writes to all free space",
     syntax: &["initialize [-c|-s|-u] [-w] -a|POOL [DEVICE]…"],
+    examples: &["zpool initialize tank", "zpool initialize -w tank /dev/sda"],
     options: &[
         every_pool("a", "in all pools"),
         flag("c", "cancels it"),

@@ -18,6 +18,7 @@ pub static COMMAND: Command = Command {
     name: "labelclear",
     about: "erases the labels of a device",
     syntax: &["labelclear [-f] DEVICE"],
+    examples: &["zpool labelclear /dev/sdb"],
     options: &[flag("f", "also of an exported or foreign pool")],
     run: Run::Here(run),
     ..Command::ZPOOL

@@ -24,6 +24,7 @@ pub static COMMAND: Command = Command {
     about: "lists pools with some of their properties",
     syntax: &["list [-gHLpPv] [-o PROPERTY[,…]] [-j [--json-int] [--json-pool-key-guid]] [-T d|u] [POOL]… \
          [INTERVAL [COUNT]]"],
+    examples: &["zpool list", "zpool list -v tank", "zpool list -Hp -o name,free"],
     options: &[
         flag("g", "vdevs by their guids"),
         flag("H", "no headings, tabs between fields"),

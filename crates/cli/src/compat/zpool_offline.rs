@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "offline",
     about: "takes devices out of service",
     syntax: &["offline [--power]|[-ft] POOL DEVICE…"],
+    examples: &["zpool offline tank /dev/sdb", "zpool offline -t tank /dev/sdb"],
     options: &[
         flag("f", "as if they were faulty"),
         flag("t", "until the next import"),

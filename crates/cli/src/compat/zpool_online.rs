@@ -13,6 +13,7 @@ pub static COMMAND: Command = Command {
     name: "online",
     about: "takes devices into service",
     syntax: &["online [--power] [-e] POOL DEVICE…"],
+    examples: &["zpool online tank /dev/sdb", "zpool online -e tank /dev/sdb"],
     options: &[flag("e", "uses all of their space"), flag("power", "switches slots on")],
     targets: Targets::First,
     run: Run::Here(|call, _| run(call)),

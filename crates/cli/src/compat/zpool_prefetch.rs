@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "prefetch",
     about: "reads tables of the pool into memory",
     syntax: &["prefetch [-t TYPE] POOL"],
+    examples: &["zpool prefetch -t ddt tank"],
     options: &[value("t", "which: ddt or brt")],
     run: Run::Here(|call, _| run(call)),
     ..Command::ZPOOL

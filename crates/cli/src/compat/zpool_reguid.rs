@@ -13,6 +13,7 @@ pub static COMMAND: Command = Command {
     name: "reguid",
     about: "gives a pool a new guid",
     syntax: &["reguid [-g GUID] POOL"],
+    examples: &["zpool reguid tank"],
     options: &[value("g", "this one")],
     targets: Targets::First,
     run: Run::Here(|call, _| run(call)),

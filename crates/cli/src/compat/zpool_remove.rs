@@ -15,6 +15,7 @@ pub static COMMAND: Command = Command {
     name: "remove",
     about: "takes devices out of a pool",
     syntax: &["remove [-npw] POOL DEVICE…", "remove -s POOL"],
+    examples: &["zpool remove -n tank /dev/sdc", "zpool remove tank /dev/sdc", "zpool remove -s tank"],
     options: &[
         flag("n", "removes nothing, only shows the memory it would take"),
         flag("p", "exact numbers"),

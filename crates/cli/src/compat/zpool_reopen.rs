@@ -16,6 +16,7 @@ pub static COMMAND: Command = Command {
     name: "reopen",
     about: "opens all devices anew",
     syntax: &["reopen [-n] [POOL]"],
+    examples: &["zpool reopen tank"],
     options: &[flag("n", "does not begin a scrub anew").idle()],
     run: Run::Here(run),
     ..Command::ZPOOL

@@ -9,6 +9,7 @@ pub static COMMAND: Command = Command {
     name: "replace",
     about: "puts a device in place of another",
     syntax: &["replace [-fsw] [-o PROPERTY=VALUE] POOL DEVICE [NEWDEVICE]"],
+    examples: &["zpool replace tank /dev/sdb /dev/sdc", "zpool replace -w tank /srv/b.img /srv/c.img"],
     options: &[
         flag("f", "uses a device that seems to be in use"),
         flag("s", "rebuilds in the order of the device"),

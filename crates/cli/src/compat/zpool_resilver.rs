@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "resilver",
     about: "begins a resilver anew",
     syntax: &["resilver POOL…"],
+    examples: &["zpool resilver tank"],
     targets: Targets::All,
     run: Run::Here(|call, _| run(call)),
     ..Command::ZPOOL

@@ -20,6 +20,7 @@ pub static COMMAND: Command = Command {
     name: "scrub",
     about: "verifies every copy of every block",
     syntax: &["scrub [-e|-s|-p|-C] [-t] [-w] [-S DATE] [-E DATE] -a|POOL…"],
+    examples: &["zpool scrub tank", "zpool scrub -w tank", "zpool scrub -s tank"],
     options: &[
         every_pool("a", "in all pools"),
         flag("e", "only files with known errors"),

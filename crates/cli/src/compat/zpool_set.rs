@@ -18,6 +18,7 @@ pub static COMMAND: Command = Command {
     name: "set",
     about: "sets a property",
     syntax: &["set PROPERTY=VALUE POOL", "set VDEVPROPERTY=VALUE POOL VDEV"],
+    examples: &["zpool set comment=photos tank", "zpool set autotrim=on tank"],
     targets: Targets::Second,
     run: Run::Here(|call, _| run(call)),
     ..Command::ZPOOL

@@ -32,6 +32,7 @@ pub static COMMAND: Command = Command {
         "status [-dDegiLpPstvx] [-c SCRIPT[,…]] [-j [--json-int] [--json-flat-vdevs] [--json-pool-key-guid]] \
              [--power] [-T d|u] [POOL]… [INTERVAL [COUNT]]",
     ],
+    examples: &["zpool status", "zpool status -v tank", "zpool status -x"],
     options: &[
         flag("d", "with Direct I/O errors").idle(),
         flag("D", "with the deduplication table"),

@@ -13,6 +13,7 @@ pub static COMMAND: Command = Command {
     name: "sync",
     about: "writes everything to disk now",
     syntax: &["sync [-f] [POOL]…"],
+    examples: &["zpool sync tank"],
     options: &[flag("f", "no difference here: every change of the configuration is written at once").idle()],
     targets: Targets::Of(targets),
     run: Run::Here(run),

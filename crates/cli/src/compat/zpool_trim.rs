@@ -11,6 +11,7 @@ pub static COMMAND: Command = Command {
     name: "trim",
     about: "tells devices what is free",
     syntax: &["trim [-dw] [-r RATE] [-c|-s] -a|POOL [DEVICE]…"],
+    examples: &["zpool trim tank", "zpool trim -w -r 100M tank /dev/sda"],
     options: &[
         every_pool("a", "in all pools"),
         flag("d", "so that it cannot be read any more"),

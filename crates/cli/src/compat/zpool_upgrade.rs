@@ -22,6 +22,7 @@ pub static COMMAND: Command = Command {
     name: "upgrade",
     about: "shows or enables features",
     syntax: &["upgrade [-v]", "upgrade [-V VERSION] -a|POOL…"],
+    examples: &["zpool upgrade", "zpool upgrade -v", "zpool upgrade tank"],
     options: &[
         flag("a", "in all pools"),
         flag("v", "lists the features there are"),

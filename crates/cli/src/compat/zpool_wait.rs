@@ -21,6 +21,7 @@ pub static COMMAND: Command = Command {
     name: "wait",
     about: "waits for work in the background",
     syntax: &["wait [-Hp] [-T d|u] [-t ACTIVITY[,…]] POOL [INTERVAL]"],
+    examples: &["zpool wait tank", "zpool wait -t scrub,resilver tank"],
     options: &[
         flag("H", "no headings, tabs between fields"),
         flag("p", "exact numbers"),

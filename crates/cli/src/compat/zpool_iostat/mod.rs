@@ -30,6 +30,7 @@ pub static COMMAND: Command = Command {
     about: "shows what devices were asked for",
     syntax: &["iostat [[-c SCRIPT[,…]]|[-lq]]|[-rw] [-T d|u] [-ghHLnpPvy] [[POOL…]|[POOL VDEV…]|[VDEV…]] \
          [INTERVAL [COUNT]]"],
+    examples: &["zpool iostat tank", "zpool iostat -v tank 5 3"],
     options: &[
         flag("g", "vdevs by their guids"),
         flag("h", "numbers for people").idle(),

@@ -194,6 +194,7 @@ mod tests {
         let all = pages(&zfs);
         let (_, snapshot) = all.iter().find(|(name, _)| name == "man8/zfs-snapshot.8").expect("there");
         assert!(snapshot.contains("\\fBzfs\\fR snapshot [\\-r] [\\-o USERPROPERTY=VALUE]..."), "{snapshot}");
+        assert!(snapshot.contains(".SH EXAMPLES\n.nf\nzfs snapshot tank/home@monday\n"), "{snapshot}");
         assert!(snapshot.contains("Also called \\fBzfs\\fR \\fBsnap\\fR."));
         assert!(all[0].1.contains("\\fBcompression\\fR, \\fBcompress\\fR\non | off"), "{}", all[0].1);
     }

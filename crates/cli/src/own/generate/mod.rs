@@ -123,7 +123,7 @@ fn compatible(program: Program) -> Tool {
             syntax: command.syntax.iter().map(|line| (*line).to_owned()).collect(),
             operands: operands(command.syntax.iter().copied(), &choices),
             choices,
-            notes: String::new(),
+            notes: command.examples_text(),
         }
     };
     let commands = compat::commands(program).iter().map(sub).collect();
