@@ -29,6 +29,7 @@ mod report;
 mod schedule;
 mod serve;
 mod show;
+mod sums;
 mod tune;
 mod usage;
 

@@ -1,20 +1,18 @@
 //! `cenote cat`, `cenote stat`, `cenote du`.
 
-use std::collections::HashSet;
 use std::io::Write;
 
 use zpl::session::Caller;
-use zpl::{FileKind, Filesystem, Piece};
+use zpl::{FileKind, Piece};
 
 use super::list::{mode_text, time_text};
-use super::{Cat, Du, Stat, manifest};
+use super::{Cat, Du, Stat, manifest, sums};
 use crate::around::Surroundings;
 use crate::files::pools::{Pools, refused};
 use crate::files::walk::{Order, Walk};
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::{Console, counted, quoted};
-use crate::place::PoolPath;
 
 /// Zeros, for holes.
 const ZEROS: &[u8] = &[0; 64 << 10];
@@ -129,58 +127,16 @@ pub fn du(du: &Du, around: &Surroundings, console: &mut Console) -> Result<(), F
         let fs = pools.filesystem(place, Intent::Files)?;
         let walk = fs.resolve(&place.path, false).and_then(|id| Walk::new(&fs, id, true, Order::Backward));
         match walk {
-            Ok(walk) => usage(du, place, &fs, walk, console)?,
+            Ok(walk) => sums::add_up(place, &fs, walk, console, |console, found| {
+                if found.depth == 0 || found.is_dir && !du.summarize {
+                    line(console, found.sum.disk / sums::BLOCK, &found.path)?;
+                }
+                Ok(())
+            })?,
             Err(error) => console.complain(refused("read", place, error))?,
         }
     }
     pools.finish()
-}
-
-/// Prints what the folders of a walk take, each with everything in it. What is remembered grows with the depth of the tree
-/// and the number of files with several names.
-fn usage(
-    du: &Du,
-    place: &PoolPath,
-    fs: &Filesystem,
-    walk: Walk,
-    console: &mut Console,
-) -> Result<(), Failure> {
-    let top = place.to_string().into_bytes();
-    let below = |path: &[u8]| match path {
-        b"." => top.clone(),
-        path => [&top[..], if top.ends_with(b"/") { b"" } else { b"/" }, path].concat(),
-    };
-    // Blocks of what was met at each depth and belongs to a folder that is still to come.
-    let mut sums: Vec<u64> = vec![0];
-    let mut counted = HashSet::new();
-    for step in walk {
-        let found = step.and_then(|step| match fs.stat(step.id) {
-            Ok(stat) => Ok((step, stat)),
-            Err(error) => Err((step.path, error.into())),
-        });
-        let (step, stat) = match found {
-            Ok(found) => found,
-            Err((path, error)) => {
-                let shown = quoted(&below(&path));
-                console.complain(Failure::refused(format!("cannot read '{shown}': {error}")))?;
-                continue;
-            }
-        };
-        // A file with several names takes its space once.
-        let is_dir = stat.kind == FileKind::Directory;
-        if !is_dir && stat.nlink > 1 && !counted.insert(stat.id) {
-            continue;
-        }
-        // A folder that could not be read at all has left its children to the one above.
-        let inside: u64 = if is_dir { sums.drain((step.depth + 1).min(sums.len())..).sum() } else { 0 };
-        let blocks = stat.blocks + inside;
-        sums.resize(sums.len().max(step.depth + 1), 0);
-        sums[step.depth] += blocks;
-        if step.depth == 0 || is_dir && !du.summarize {
-            line(console, blocks, &below(&step.path))?;
-        }
-    }
-    Ok(())
 }
 
 fn line(console: &mut Console, blocks: u64, path: &[u8]) -> Result<(), Failure> {

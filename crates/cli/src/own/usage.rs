@@ -4,14 +4,13 @@
 //! To:     a table, the largest first, or JSON. What is remembered grows with the lines that are printed, the depth of the
 //!         tree, and the number of files with several names.
 
-use std::collections::HashSet;
-
 use clap::Args;
 use pool::props::number::nice_bytes;
 use serde_json::json;
-use zpl::{FileKind, Filesystem};
+use zpl::Filesystem;
 
 use super::args::read_path;
+use super::sums::{self, Line};
 use crate::around::Surroundings;
 use crate::files::pools::{Pools, refused};
 use crate::files::walk::{Order, Walk};
@@ -20,8 +19,6 @@ use crate::open::Intent;
 use crate::out::{Console, quoted};
 use crate::place::PoolPath;
 
-/// Bytes of a block as `stat` counts them.
-const BLOCK: u64 = 512;
 /// Most lines that are kept: what is below them is in the sums of their folders.
 const LINES_MAX: usize = 100_000;
 
@@ -47,34 +44,6 @@ pub struct Usage {
     pub json: bool,
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
-}
-
-/// What something takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    size: u64,
-    disk: u64,
-    files: u64,
-}
-
-impl Sum {
-    fn add(&mut self, other: Sum) {
-        self.size += other.size;
-        self.disk += other.disk;
-        self.files += other.files;
-    }
-
-    /// Nothing on the disk has no ratio.
-    fn ratio(&self) -> Option<f64> {
-        (self.disk > 0).then(|| self.size as f64 / self.disk as f64)
-    }
-}
-
-/// A line of the table.
-#[derive(Debug)]
-struct Line {
-    path: Vec<u8>,
-    sum: Sum,
 }
 
 /// Carries out `usage`.
@@ -112,51 +81,19 @@ fn gather(
     walk: Walk,
     console: &mut Console,
 ) -> Result<Vec<Line>, Failure> {
-    let top = place.to_string().into_bytes();
-    let below = |path: &[u8]| match path {
-        b"." => top.clone(),
-        path => [&top[..], if top.ends_with(b"/") { b"" } else { b"/" }, path].concat(),
-    };
     let mut lines = Vec::new();
-    // What was met at each depth and belongs to a folder that is still to come.
-    let mut sums = vec![Sum::default()];
-    let mut counted = HashSet::new();
-    for step in walk {
-        let found = step.and_then(|step| match fs.stat(step.id) {
-            Ok(stat) => Ok((step, stat)),
-            Err(error) => Err((step.path, error.into())),
-        });
-        let (step, stat) = match found {
-            Ok(found) => found,
-            Err((path, error)) => {
-                let shown = quoted(&below(&path));
-                console.complain(Failure::refused(format!("cannot read '{shown}': {error}")))?;
-                continue;
-            }
-        };
-        let is_dir = stat.kind == FileKind::Directory;
-        // A file with several names takes its space once.
-        if !is_dir && stat.nlink > 1 && !counted.insert(stat.id) {
-            continue;
+    sums::add_up(place, fs, walk, console, |_, line| {
+        let is_shown = line.depth == 0 || line.depth <= args.depth && (line.is_dir || args.all);
+        if is_shown && (line.depth == 0 || lines.len() < LINES_MAX) {
+            lines.push(line);
         }
-        // The size of a folder counts its entries, and says nothing about bytes.
-        let size = if stat.kind == FileKind::Regular { stat.size } else { 0 };
-        let mut sum = Sum { size, disk: stat.blocks * BLOCK, files: u64::from(!is_dir) };
-        if is_dir {
-            sums.drain((step.depth + 1).min(sums.len())..).for_each(|inside| sum.add(inside));
-        }
-        sums.resize(sums.len().max(step.depth + 1), Sum::default());
-        sums[step.depth].add(sum);
-        let is_shown = step.depth == 0 || step.depth <= args.depth && (is_dir || args.all);
-        if is_shown && (step.depth == 0 || lines.len() < LINES_MAX) {
-            lines.push(Line { path: below(&step.path), sum });
-        }
-    }
+        Ok(())
+    })?;
     Ok(lines)
 }
 
 fn shown(args: &Usage, line: &Line) -> String {
-    let Line { path, sum } = line;
+    let Line { path, sum, .. } = line;
     if args.json {
         let name = String::from_utf8_lossy(path);
         let ratio = sum.ratio().map(|ratio| (ratio * 100.0).round() / 100.0);
@@ -166,15 +103,4 @@ fn shown(args: &Usage, line: &Line) -> String {
     let ratio = sum.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
     let (size, disk) = (nice_bytes(sum.size), nice_bytes(sum.disk));
     format!("{size:>7} {disk:>7} {ratio:>7} {:>9}  {}", sum.files, quoted(path))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_takes_nothing_has_no_ratio() {
-        assert_eq!(Sum::default().ratio(), None);
-        assert_eq!(Sum { size: 300, disk: 100, files: 1 }.ratio(), Some(3.0));
-    }
 }

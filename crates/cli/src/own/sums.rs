@@ -1,0 +1,114 @@
+//! The space that folders and files take: the walk that `cenote du` and `cenote usage` share.
+//!
+//! From:   a walk through a dataset or a snapshot, in which a folder comes after its contents.
+//! To:     a sum for each file and each folder. Memory grows with the depth of the tree and the number of files with several
+//!         names.
+
+use std::collections::HashSet;
+
+use zpl::{FileKind, Filesystem};
+
+use crate::files::walk::Walk;
+use crate::messages::Failure;
+use crate::out::{Console, quoted};
+use crate::place::PoolPath;
+
+/// Bytes of a block as `stat` counts them.
+pub const BLOCK: u64 = 512;
+
+/// What a file takes, or a folder with everything in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Lengths of the regular files, in bytes.
+    pub size: u64,
+    /// Bytes in the pool.
+    pub disk: u64,
+    /// Number of entries that are no folders.
+    pub files: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Sum) {
+        self.size += other.size;
+        self.disk += other.disk;
+        self.files += other.files;
+    }
+
+    /// Length over space in the pool. Nothing in the pool has no ratio.
+    pub fn ratio(&self) -> Option<f64> {
+        (self.disk > 0).then(|| self.size as f64 / self.disk as f64)
+    }
+}
+
+/// A file or folder and what it takes.
+#[derive(Debug)]
+pub struct Line {
+    /// The place that the user named, and the path below it.
+    pub path: Vec<u8>,
+    /// Levels below the place that the user named.
+    pub depth: usize,
+    pub is_dir: bool,
+    pub sum: Sum,
+}
+
+/// Calls `found` for each file and each folder of `walk`, a folder after its contents. A file with several names counts once.
+/// An entry that cannot be read is complained about and left out.
+///
+/// # Errors
+/// Those of `found`; the walk ends at the first.
+pub fn add_up(
+    place: &PoolPath,
+    fs: &Filesystem,
+    walk: Walk,
+    console: &mut Console,
+    mut found: impl FnMut(&mut Console, Line) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let top = place.to_string().into_bytes();
+    let below = |path: &[u8]| match path {
+        b"." => top.clone(),
+        path => [&top[..], if top.ends_with(b"/") { b"" } else { b"/" }, path].concat(),
+    };
+    // For each depth, the sum of the entries whose folder the walk has not reached yet.
+    let mut sums = vec![Sum::default()];
+    let mut counted = HashSet::new();
+    for step in walk {
+        let read = step.and_then(|step| match fs.stat(step.id) {
+            Ok(stat) => Ok((step, stat)),
+            Err(error) => Err((step.path, error.into())),
+        });
+        let (step, stat) = match read {
+            Ok(read) => read,
+            Err((path, error)) => {
+                let shown = quoted(&below(&path));
+                console.complain(Failure::refused(format!("cannot read '{shown}': {error}")))?;
+                continue;
+            }
+        };
+        let is_dir = stat.kind == FileKind::Directory;
+        if !is_dir && stat.nlink > 1 && !counted.insert(stat.id) {
+            continue;
+        }
+        // The size of a folder is the number of its entries, not a number of bytes.
+        let size = if stat.kind == FileKind::Regular { stat.size } else { 0 };
+        let mut sum = Sum { size, disk: stat.blocks * BLOCK, files: u64::from(!is_dir) };
+        if is_dir {
+            // If a folder cannot be read, its contents are added to the folder above it.
+            sums.drain((step.depth + 1).min(sums.len())..).for_each(|inside| sum.add(inside));
+        }
+        sums.resize(sums.len().max(step.depth + 1), Sum::default());
+        sums[step.depth].add(sum);
+        found(console, Line { path: below(&step.path), depth: step.depth, is_dir, sum })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_the_pool_has_no_ratio() {
+        assert_eq!(Sum::default().ratio(), None);
+        assert_eq!(Sum { size: 300, disk: 100, files: 1 }.ratio(), Some(3.0));
+    }
+}
