@@ -21,6 +21,7 @@ pub static COMMAND: Command = Command {
     name: "split",
     about: "makes a pool of one side of all mirrors",
     syntax: &["split [-gLlnP] [-o PROPERTY=VALUE]… [-R ROOT] POOL NEWPOOL [DEVICE]…"],
+    examples: &["zpool split -n tank copy", "zpool split -R /mnt tank copy"],
     options: &[
         flag("g", "vdevs by their guids"),
         flag("L", "where symbolic links lead"),
