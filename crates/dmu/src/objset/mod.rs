@@ -120,12 +120,6 @@ impl Frozen {
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
-
-    /// The blocks that get one more pointer, each as often as it does.
-    pub fn cloned(&self) -> impl Iterator<Item = Block> + '_ {
-        let objects = self.objects.iter().filter(|(_, closed)| !closed.gone);
-        objects.flat_map(|(_, closed)| closed.dirty.cloned.values().filter_map(BlockPtr::block).copied())
-    }
 }
 
 impl Drop for Objset {
