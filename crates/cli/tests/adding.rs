@@ -121,8 +121,6 @@ fn what_does_not_fit_is_refused_in_the_words_of_openzfs_unless_forced() {
         .refused("cannot add to 't': one or more devices is less than the minimum size (64M)");
     run(&bed, &devices, "zpool add t mirror 2 2")
         .refused(&format!("cannot add to 't': device '{}' is part of active pool 't'", devices[2]));
-    run(&bed, &devices, "zpool add t special mirror 2 3")
-        .refused("cannot add to 't': 'special' vdevs are not supported yet");
     run(&bed, &devices, "zpool add nosuch 2").refused("cannot open 'nosuch': no such pool");
     run(&bed, &devices, "zpool add t raidz 2")
         .refused("invalid vdev specification: raidz requires at least 2 devices");
@@ -186,4 +184,49 @@ fn pools_of_old_versions_get_what_their_version_has() {
     run(&bed, &devices, "zpool add t 3").good();
     bed.run(&["zpool", "export", "t"]).good();
     expect_sound(&bed);
+}
+
+/// Bytes in use of the vdevs that `zpool list` shows, by name.
+fn in_use(bed: &Bed, name: &str) -> u64 {
+    let list = bed.run(&["zpool", "list", "-vHpo", "name,allocated", "t"]).good();
+    let row = list.lines().find(|line| line.trim_start().starts_with(name)).expect("a row");
+    row.split('\t').next_back().expect("a column").parse().expect("bytes")
+}
+
+#[test]
+fn metadata_and_small_blocks_are_on_special_devices() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[128; 9]);
+    run(&bed, &devices, &format!("{MADE} mirror 0 1 special mirror 2 3 dedup mirror 4 5")).good();
+    let wanted = "t|  mirror-0|    d0|    d1|dedup|  mirror-2|    d4|    d5|special|  mirror-1|    d2|    d3";
+    assert_eq!(shown(&bed).join("|"), wanted);
+    let available = |bed: &Bed| -> u64 {
+        let text = bed.run(&["zfs", "list", "-Hpo", "used,available", "t"]).good();
+        text.split_whitespace().map(|number| number.parse::<u64>().expect("bytes")).sum()
+    };
+    // What is used of the special devices comes on top; what is free there does not.
+    let normal = 7u64 << 24;
+    let slop = 128u64 << 20 >> 5;
+    assert!(available(&bed) < normal + in_use(&bed, "mirror-1") - slop / 2, "{}", available(&bed));
+    fill(&bed.path("before"), 1);
+    run(&bed, &devices, "zfs set compression=off t").good();
+    bed.run(&["cp", "-r", "before", "t:/"]).good();
+    let (normal, special) = (in_use(&bed, "mirror-0"), in_use(&bed, "mirror-1"));
+    assert!(normal > 9_000_000 && special > 50_000 && special < 2_000_000, "{normal} {special}");
+    assert_eq!(in_use(&bed, "mirror-2"), 0);
+    run(&bed, &devices, "zfs set special_small_blocks=128K t").good();
+    bed.run(&["cp", "-r", "before", "t:/again"]).good();
+    assert!(in_use(&bed, "mirror-1") > special + 9_000_000);
+    // One more, without redundancy only by force.
+    let uneven = run(&bed, &devices, "zpool add t special 6");
+    assert!(uneven.err.contains("mismatched replication level"), "{uneven:?}");
+    run(&bed, &devices, "zpool add -f t special 6").good();
+    let files = bed.list("t:/");
+    bed.run(&["zpool", "export", "t"]).good();
+    expect_sound(&bed);
+    bed.run(&["zpool", "import", "-d", "images", "t"]).good();
+    assert_eq!(bed.list("t:/"), files);
+    assert_eq!(shown(&bed).join("|"), format!("{wanted}|  d6"));
+    let plain = run(&bed, &devices, "zpool create -d -O mountpoint=none u 7 special 8");
+    assert!(plain.err.contains("allocation_classes"), "{plain:?}");
 }

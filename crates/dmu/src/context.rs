@@ -2,6 +2,7 @@
 
 use format::Txg;
 use format::blkptr::{Block, BlockPtr, Dva};
+use storage::allocator::Want;
 use storage::host::Entropy;
 use storage::{Guard, Recipe, Storage, WriteError, Writer};
 
@@ -11,11 +12,11 @@ use crate::policy::Policy;
 
 /// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
 pub trait Space {
-    /// Space for `psize` bytes in `copies` places, all or none.
+    /// Space for a block, in all its places or none.
     ///
     /// # Errors
     /// [`WriteError::NoSpace`], or a space map could not be read.
-    fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError>;
+    fn allocate(&mut self, want: Want) -> Result<[Dva; 3], WriteError>;
 
     /// Takes back space just allocated, where nothing has been written.
     fn give_back(&mut self, dva: Dva);

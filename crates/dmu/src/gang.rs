@@ -7,6 +7,7 @@
 
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::{Compression, ObjectType};
+use storage::allocator::Want;
 use storage::{Payload, ReadError, WriteError, gang};
 
 use crate::Result;
@@ -29,14 +30,15 @@ pub(crate) struct Pieces {
 }
 
 impl SyncCtx<'_, '_> {
-    /// Places for `len` bytes: whole or in pieces, `copies` of them; fewer only if even in pieces there is no room. A header of
-    /// pieces has `headers_max` copies at most.
+    /// Places for the bytes of `want`: whole or in pieces, as many as wanted; fewer only if even in pieces there is no room. A
+    /// header of pieces has `headers_max` copies at most.
     ///
     /// # Errors
     /// [`WriteError::NoSpace`], or a space map could not be read.
-    pub(crate) fn find_places(&mut self, len: usize, copies: u8, headers_max: u8) -> Result<Places> {
+    pub(crate) fn find_places(&mut self, want: Want, headers_max: u8) -> Result<Places> {
+        let copies = want.copies;
         for fewer in (1..=copies).rev() {
-            if let Some(places) = self.places(len, fewer, headers_max)? {
+            if let Some(places) = self.places(Want { copies: fewer, ..want }, headers_max)? {
                 if fewer < copies {
                     tracing::warn!(wanted = copies, written = fewer, "no space for all copies of a block");
                 }
@@ -46,8 +48,9 @@ impl SyncCtx<'_, '_> {
         Err(WriteError::NoSpace.into())
     }
 
-    fn places(&mut self, len: usize, copies: u8, headers_max: u8) -> Result<Option<Places>> {
-        if let Some(dvas) = self.allocate(len, copies)? {
+    fn places(&mut self, want: Want, headers_max: u8) -> Result<Option<Places>> {
+        let (len, copies) = (want.psize as usize, want.copies);
+        if let Some(dvas) = self.allocate(want)? {
             return Ok(Some(Places::Whole(dvas)));
         }
         let vdevs = self.storage().vdevs();
@@ -58,8 +61,9 @@ impl SyncCtx<'_, '_> {
         }
         let unit = if len > most { most } else { least };
         // Without its header all of a gang is lost: one copy more, if there is room.
-        let header = match self.allocate(gang::HEADER, (copies + 1).min(headers_max))? {
-            None => self.allocate(gang::HEADER, copies)?,
+        let of_header = Want { psize: gang::HEADER as u64, ..want };
+        let header = match self.allocate(Want { copies: (copies + 1).min(headers_max), ..of_header })? {
+            None => self.allocate(of_header)?,
             header => header,
         };
         let Some(header) = header else { return Ok(None) };
@@ -67,7 +71,7 @@ impl SyncCtx<'_, '_> {
         let piece_len = len.div_ceil(gang::MEMBERS_MAX).next_multiple_of(unit);
         for at in (0..len).step_by(piece_len) {
             let piece_len = piece_len.min(len - at);
-            let Some(places) = self.places(piece_len, copies, headers_max)? else {
+            let Some(places) = self.places(Want { psize: piece_len as u64, ..want }, headers_max)? else {
                 self.give_back(&Places::Pieces(pieces));
                 return Ok(None);
             };
@@ -76,8 +80,8 @@ impl SyncCtx<'_, '_> {
         Ok(Some(Places::Pieces(pieces)))
     }
 
-    fn allocate(&mut self, len: usize, copies: u8) -> Result<Option<[Dva; 3]>> {
-        match self.space.allocate(len as u64, copies) {
+    fn allocate(&mut self, want: Want) -> Result<Option<[Dva; 3]>> {
+        match self.space.allocate(want) {
             Ok(dvas) => Ok(Some(dvas)),
             Err(WriteError::NoSpace) => Ok(None),
             Err(error) => Err(error.into()),

@@ -8,6 +8,7 @@ use format::blkptr::{Block, BlockPtr, Embedded};
 use format::dnode::Dnode;
 use format::objset as phys;
 use format::{ByteOrder, Compression, ObjectType, Txg};
+use storage::allocator::Want;
 use storage::write::{Encoded, Encoding};
 use storage::{Payload, Record};
 
@@ -193,7 +194,9 @@ impl SyncCtx<'_, '_> {
 
     /// Gives a block, complete but for its place, a place and queues its bytes.
     fn put(&mut self, block: Block, payload: &Payload, copies: u8) -> Result<Block> {
-        let block = match self.find_places(block.psize as usize, copies, headers_max(&block))? {
+        let holds = self.policy.holds(block.object_type, block.level, block.psize);
+        let want = Want { psize: block.psize, copies, holds };
+        let block = match self.find_places(want, headers_max(&block))? {
             Places::Whole(dvas) => Block { dvas, ..block },
             Places::Pieces(pieces) => return self.place_in_pieces(block, payload, &pieces),
         };

@@ -2,6 +2,7 @@
 
 use format::compression::CompressionSetting;
 use format::{ChecksumKind, Compression, ObjectType};
+use storage::allocator::Holds;
 use storage::{GzipEngine, Protection, Recipe, Secondary};
 
 /// How blocks of an objset are written.
@@ -25,6 +26,8 @@ pub struct Policy {
     pub embed: bool,
     /// Feature `hole_birth` is active.
     pub hole_birth: bool,
+    /// Blocks of data that take so many bytes or less are placed on special vdevs.
+    pub small_blocks: u64,
     /// Blocks have one copy only, as in pools of version 1.
     pub single: bool,
     /// Dnodes count their space in sectors, as in pools before version 3.
@@ -72,6 +75,16 @@ pub(crate) struct Plan {
 }
 
 impl Policy {
+    /// What a block of this kind and size holds, for the choice of its place.
+    pub(crate) fn holds(&self, object_type: ObjectType, level: u8, psize: u64) -> Holds {
+        match object_type {
+            ObjectType::DDT_ZAP | ObjectType::DDT_STATS => Holds::DedupTable,
+            _ if level > 0 || object_type.is_metadata() => Holds::Metadata,
+            _ if psize <= self.small_blocks => Holds::SmallData,
+            _ => Holds::Data,
+        }
+    }
+
     /// Copies of a block of this kind.
     fn copies_of(&self, object_type: ObjectType, level: u8) -> u8 {
         let metadata = object_type.is_metadata();

@@ -8,6 +8,7 @@ use format::blkptr::{Block, Dva};
 use format::compression::CompressionSetting;
 use format::objset::{ObjsetType, SIZE_V3};
 use format::{BlockPtr, ChecksumKind, ObjectType, Txg, VdevId};
+use storage::allocator::{Class, Want};
 use storage::host::{Host, ScriptedDisk, SeededEntropy};
 use storage::{GzipEngine, Leaf, Options, Shape, Storage, TopVdev, Vdevs, WriteError, Writer};
 
@@ -30,7 +31,7 @@ pub fn storage() -> Arc<Storage> {
     let leaf = Leaf::new(7, Arc::new(ScriptedDisk::new(SIZE)));
     let shape = Shape::Disk(leaf);
     let asize = SIZE - (8 << 20);
-    let top = TopVdev { id: 0, guid: 7, ashift: 9, asize, metaslab_shift: 24, is_log: false, shape };
+    let top = TopVdev { id: 0, guid: 7, ashift: 9, asize, metaslab_shift: 24, class: Class::Normal, shape };
     Arc::new(Storage::new(Vdevs::new(vec![top]), options))
 }
 
@@ -47,7 +48,8 @@ pub fn mos() -> (Mos, Tx) {
 struct Next(u64);
 
 impl Space for Next {
-    fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError> {
+    fn allocate(&mut self, want: Want) -> Result<[Dva; 3], WriteError> {
+        let Want { psize, copies, .. } = want;
         let mut next = || {
             let dva = Dva { vdev: VdevId(0), asize: psize, offset: self.0, gang: false };
             self.0 += psize;
@@ -109,6 +111,7 @@ fn write(storage: &Storage, space: &mut Next, objset: &Objset) -> BlockPtr {
         copies: 1,
         dedup: None,
         redundant: Redundant::All,
+        small_blocks: 0,
         embed: true,
         hole_birth: true,
         single: false,

@@ -125,6 +125,9 @@ pub enum Error {
     /// The device is being replaced, or a spare fills in for it.
     #[error("already in replacing/spare config; wait for completion or use 'zpool detach'")]
     InReplacement,
+    /// Special and dedup vdevs need the feature `allocation_classes`.
+    #[error("operation not supported on this type of pool: the feature allocation_classes is not enabled")]
+    NoClasses,
     /// A spare does not hold logs.
     #[error("cannot replace a log with a spare")]
     SpareForLog,

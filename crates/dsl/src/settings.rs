@@ -171,6 +171,7 @@ fn policy(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Result<
         copies,
         dedup: dedup(view, info, enabled)?,
         redundant,
+        small_blocks: number(view, info, "special_small_blocks")?,
         embed: enabled.uses(&features::EMBEDDED_DATA),
         hole_birth: enabled.uses(&features::HOLE_BIRTH),
         single: view.mos.version() < version::COPIES,

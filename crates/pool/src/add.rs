@@ -10,15 +10,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use format::config::{VdevConfig, VdevKind};
-use format::{Guid, ObjectId};
+use format::{Guid, ObjectId, features};
+use storage::allocator::Class;
 use storage::host::Disk;
 use storage::{TopVdev, Vdevs};
 
 use crate::aux_vdevs::{self, AuxKind, NewAux};
 use crate::create::vdev_spec;
+use crate::features::FeatureState;
 use crate::new_vdevs::{self, Layout, NewTop, new_device};
 use crate::pool::Pool;
-use crate::state::Syncing;
+use crate::state::{Inner, Syncing};
 use crate::tree_change::ZAPS;
 use crate::{Error, Result, labels, version};
 
@@ -52,7 +54,7 @@ impl NewDevices {
         let needed_by = |top: &NewTop| match top.layout {
             Layout::Raidz(3) => version::RAIDZ3,
             Layout::Raidz(_) => version::DEFLATED,
-            _ if top.is_log => version::LOGS,
+            _ if top.class == Class::Log => version::LOGS,
             _ => *version::LEGACY.start(),
         };
         let aux = |kind| if kind == AuxKind::Cache { version::CACHES } else { version::SPARES };
@@ -82,12 +84,23 @@ impl Pool {
         if adds_raidz && self.inner.mos.directory("deflate")?.is_none() {
             return Err(Error::OldPool);
         }
+        let special = new.tops.iter().any(|top| new_vdevs::is_counted(top.class));
+        if special && !self.inner.takes_classes() {
+            return Err(Error::NoClasses);
+        }
         let known: BTreeSet<_> =
             self.inner.storage.vdevs().leaves().map(|leaf| leaf.disk.path().to_path_buf()).collect();
         if let Some(disk) = new.disks().find(|disk| known.contains(disk.path())) {
             return Err(Error::Busy { path: disk.path().to_path_buf(), holder: Some("this pool".into()) });
         }
         self.run(move |syncing| syncing.add(&new))
+    }
+}
+
+impl Inner {
+    /// Whether the pool may have special and dedup vdevs.
+    fn takes_classes(&self) -> bool {
+        self.info().feature(&features::ALLOCATION_CLASSES) != FeatureState::Disabled
     }
 }
 
@@ -101,6 +114,7 @@ impl Syncing<'_> {
         }
         let mos = self.mos();
         let zaps = mos.directory_object(ZAPS)?;
+        self.count_classes(built.tops.iter().map(|(_, top)| top.class))?;
         for (config, top) in built.tops {
             self.take_in(config, top, zaps)?;
         }
@@ -127,7 +141,7 @@ impl Syncing<'_> {
         let mut tops = Vec::new();
         for (id, new_top) in (root.children.len() as u64..).zip(&new.tops) {
             let (mut config, top) = new_top.build(id, &guid, new.ashift)?;
-            let fits = shifts.len() != 1 || shifts.contains(&top.ashift);
+            let fits = new_vdevs::is_counted(top.class) || shifts.len() != 1 || shifts.contains(&top.ashift);
             if !fits && !new.any_ashift {
                 return Err(Error::AshiftMismatch);
             }
@@ -142,6 +156,15 @@ impl Syncing<'_> {
             aux.push(NewAux { kind, config, ashift: top.ashift });
         }
         Ok(Built { tops, aux })
+    }
+
+    /// Counts new special and dedup vdevs.
+    pub(crate) fn count_classes(&mut self, classes: impl Iterator<Item = Class>) -> Result<()> {
+        let count = classes.filter(|class| new_vdevs::is_counted(*class)).count() as i64;
+        match self.state.features.as_mut().filter(|_| count > 0) {
+            Some(features) => Ok(features.adjust(&self.tx, &features::ALLOCATION_CLASSES, count)?),
+            None => Ok(()),
+        }
     }
 
     /// Wipes old labels, and writes those of caches and spares: a list that names them must find them.

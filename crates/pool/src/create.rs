@@ -14,8 +14,9 @@ use format::objset::{self, ObjsetType};
 use format::uberblock::Uberblock;
 use format::zap::Value;
 use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg, VdevId};
-use storage::allocator::{Allocator, VdevSpec};
+use storage::allocator::{Allocator, Class, VdevSpec};
 use storage::host::Disk;
+use storage::layout::Spread;
 use storage::{Storage, TopVdev, Vdevs};
 
 use crate::aux_vdevs::{AuxKind, NewAux};
@@ -127,8 +128,13 @@ impl Pool {
         let pool_guid = guid();
         let mut root = VdevConfig::new(VdevKind::Root, 0, pool_guid);
         root.create_txg = Some(Txg::INITIAL);
-        if spec.tops.iter().all(|top| top.is_log) {
+        if spec.tops.iter().all(|top| top.class != Class::Normal) {
             return Err(Error::Unsupported("a pool without a device for data".into()));
+        }
+        let is_enabled =
+            spec.features.iter().any(|feature| feature.guid == features::ALLOCATION_CLASSES.guid);
+        if !is_enabled && spec.tops.iter().any(|top| new_vdevs::is_counted(top.class)) {
+            return Err(Error::NoClasses);
         }
         let (mut tops, mut devices) = (Vec::new(), 0);
         for (id, new) in (0..).zip(&spec.tops) {
@@ -287,8 +293,8 @@ pub(crate) fn vdev_spec(top: &TopVdev) -> VdevSpec {
         asize: top.asize,
         ashift: top.ashift as u8,
         metaslab_shift: top.metaslab_shift as u8,
-        is_log: top.is_log,
-        raidz: top.raidz(),
+        class: top.class,
+        sizes: top.spread().map(Spread::sizes),
     }
 }
 
@@ -361,6 +367,7 @@ impl Syncing<'_> {
         let avz = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?;
         mos.set_directory(&self.tx, "com.delphix:vdev_zap_map", &Value::from_u64(avz.id().0))?;
         let tops = self.inner.storage.vdevs().tops();
+        self.count_classes(tops.iter().map(|top| top.class))?;
         for (config, top) in self.state.config.tree.children.iter_mut().zip(tops) {
             let maps = new_vdevs::create_objects(mos, &self.tx, Some(avz.id()), config, top)?;
             self.state.table.vdevs.insert(top.id, maps);

@@ -72,7 +72,9 @@ impl Found {
         let here = vdev.children.iter().filter(|child| self.has_enough(child)).count();
         match &vdev.kind {
             VdevKind::Disk | VdevKind::File => self.devices.contains_key(&vdev.guid.0),
-            VdevKind::Raidz { nparity, .. } => here + *nparity as usize >= vdev.children.len(),
+            VdevKind::Raidz { nparity } | VdevKind::Draid { nparity, .. } => {
+                here + *nparity as usize >= vdev.children.len()
+            }
             VdevKind::Hole | VdevKind::Indirect => true,
             _ => here > 0,
         }

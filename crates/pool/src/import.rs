@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dmu::{DirtyBudget, Objset, zap};
-use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig};
+use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
 use format::scan::{Scan, ScanState};
 use format::{ByteOrder, Guid, ObjectId, Txg, VdevId};
 use storage::Storage;
@@ -21,6 +21,7 @@ use crate::discover::Found;
 use crate::features::Features;
 use crate::labels;
 use crate::mos::Mos;
+use crate::new_vdevs;
 use crate::opened::{Opened, choose_state, lacking_logs, open_disk, storage_of, unwritable_devices};
 use crate::options::{MissingLogs, Options};
 use crate::pool::{Info, Inner, Pool};
@@ -52,7 +53,7 @@ struct Read {
 
 impl Read {
     /// Reads the configuration and the features from the MOS, and lays the storage out as the configuration says.
-    fn of(opened: Opened, options: &Options) -> Result<Read> {
+    fn of(mut opened: Opened, options: &Options) -> Result<Read> {
         let name = opened.config.name.clone();
         let damaged = |why: String| Error::Damaged { pool: name.clone(), why };
         let budget = Arc::new(DirtyBudget::default());
@@ -84,6 +85,7 @@ impl Read {
         if guid_sum != opened.uberblock.guid_sum {
             return Err(damaged("the device guids do not add up: a device is missing".into()));
         }
+        opened.classes = new_vdevs::classes(&mos, &config.tree).map_err(|e| damaged(e.to_string()))?;
         let storage = storage_of(&opened, Some(&config), options)?;
         let objset = Objset::open(storage.clone(), budget.clone(), opened.uberblock.root)?;
         let mos = Mos::new(objset, options.host.clone(), config.version);
@@ -117,6 +119,10 @@ impl Read {
         if !unwritable.is_empty() {
             let all = unwritable.join(", ");
             return Ok(Some(format!("it uses {all}, which this version of cenote does not write")));
+        }
+        // Its blocks lie in the spare space of the other devices, where this build neither reads nor writes them.
+        if config.tree.walk().any(|vdev| matches!(&vdev.kind, VdevKind::Other(kind) if kind == "dspare")) {
+            return Ok(Some("a distributed spare fills in for one of its devices".into()));
         }
         if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
             return Ok(Some(why));

@@ -4,14 +4,16 @@
 //! To:     `create`, which writes their labels and configuration.
 //! Source: docs/format/01-labels-uberblock.md §5, §8; 11-redundancy.md §1.1, §2.1.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dmu::{NewObject, Tx};
 use format::config::{TopConfig, VdevConfig, VdevKind};
 use format::zap::Value;
 use format::{Guid, ObjectId, ObjectType, Txg, label};
+use storage::allocator::Class;
 use storage::host::Disk;
-use storage::layout::Raidz;
+use storage::layout::{Raidz, Spread};
 use storage::{Leaf, Shape, Side, TopVdev};
 
 use crate::mos::Mos;
@@ -20,7 +22,6 @@ use crate::{Error, Result};
 /// Sector sizes that a vdev may have, as powers of two.
 const ASHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
 const ALLOCATION_BIAS: &[u8] = b"org.zfsonlinux:allocation_bias";
-const LOG_BIAS: &[u8] = b"log\0";
 /// Devices that a mirror has at least.
 const SIDES_MIN: usize = 2;
 
@@ -40,8 +41,8 @@ pub enum Layout {
 pub struct NewTop {
     /// How its devices share its blocks.
     pub layout: Layout,
-    /// It keeps intent logs only.
-    pub is_log: bool,
+    /// What it is for.
+    pub class: Class,
     /// Its open devices, in order.
     pub disks: Vec<Arc<dyn Disk>>,
 }
@@ -50,7 +51,7 @@ impl NewTop {
     /// Data on `disks`, laid out like this.
     #[must_use]
     pub fn new(layout: Layout, disks: Vec<Arc<dyn Disk>>) -> NewTop {
-        NewTop { layout, is_log: false, disks }
+        NewTop { layout, class: Class::Normal, disks }
     }
 
     /// Checks the number of devices.
@@ -62,7 +63,7 @@ impl NewTop {
             Layout::Single => refused(format!("one device made of {count}")),
             Layout::Mirror if count >= SIDES_MIN => Ok(()),
             Layout::Mirror => refused(format!("a mirror of {count} devices")),
-            Layout::Raidz(_) if self.is_log => refused("a log device with raidz".into()),
+            Layout::Raidz(_) if self.class != Class::Normal => refused("raidz but for data".into()),
             Layout::Raidz(parity) => match Raidz::new(*ASHIFTS.start(), count, parity.into()) {
                 Some(_) => Ok(()),
                 None => refused(format!("raidz{parity} of {count} devices")),
@@ -83,8 +84,8 @@ impl NewTop {
         self.check()?;
         if self.layout == Layout::Single {
             let (mut config, mut top) = new_device(id, guid(), &self.disks[0], ashift)?;
-            config.top = config.top.map(|top| TopConfig { is_log: self.is_log, ..top });
-            top.is_log = self.is_log;
+            config.top = config.top.map(|top| TopConfig { is_log: self.class == Class::Log, ..top });
+            top.class = self.class;
             return Ok((config, top));
         }
         let kind = match self.layout {
@@ -106,11 +107,12 @@ impl NewTop {
                 let layout = Raidz::new(shift, leaves.len(), parity.into());
                 let layout = layout.expect("the number of devices was checked");
                 let sides: Vec<Side> = leaves.into_iter().map(Side::from).collect();
-                (smallest.saturating_mul(sides.len() as u64), Shape::Raidz { layout, sides })
+                let layout = Spread::Raidz(layout);
+                (smallest.saturating_mul(sides.len() as u64), Shape::Parity { layout, sides })
             }
             _ => (smallest, Shape::Mirror(leaves)),
         };
-        Ok(finished(config, Size { ashift: shift, asize }, self.is_log, shape))
+        Ok(finished(config, Size { ashift: shift, asize }, self.class, shape))
     }
 }
 
@@ -121,12 +123,13 @@ struct Size {
 }
 
 /// A top-level vdev with its size, in its configuration and as it is used.
-fn finished(mut config: VdevConfig, size: Size, is_log: bool, shape: Shape) -> (VdevConfig, TopVdev) {
+fn finished(mut config: VdevConfig, size: Size, class: Class, shape: Shape) -> (VdevConfig, TopVdev) {
     let Size { ashift, asize } = size;
     let metaslab_shift = label::metaslab_shift(asize);
+    let is_log = class == Class::Log;
     config.top = Some(TopConfig { metaslab_array: ObjectId(0), metaslab_shift, ashift, asize, is_log });
     let (id, guid) = (config.id as u32, config.guid.0);
-    let top = TopVdev { id, guid, ashift, asize, metaslab_shift, is_log, shape };
+    let top = TopVdev { id, guid, ashift, asize, metaslab_shift, class, shape };
     (config, top)
 }
 
@@ -159,7 +162,28 @@ pub(crate) fn new_device(
     config.whole_disk = disk.is_block_device().then_some(false);
     config.create_txg = Some(Txg::INITIAL);
     let size = Size { ashift, asize: label::asize_of(disk.size()) };
-    Ok(finished(config, size, false, Shape::Disk(Leaf::new(guid.0, disk.clone()))))
+    Ok(finished(config, size, Class::Normal, Shape::Disk(Leaf::new(guid.0, disk.clone()))))
+}
+
+/// Whether a vdev of this class is counted by the feature `allocation_classes`.
+pub(crate) const fn is_counted(class: Class) -> bool {
+    matches!(class, Class::Special | Class::Dedup)
+}
+
+/// What the MOS says that top-level vdevs are for, by id: those that are for something.
+///
+/// # Errors
+/// The ZAP of a vdev cannot be read.
+pub(crate) fn classes(mos: &Mos, tree: &VdevConfig) -> Result<BTreeMap<u64, Class>> {
+    let mut classes = BTreeMap::new();
+    for vdev in &tree.children {
+        let Some(id) = vdev.zap_top.filter(|id| id.0 != 0) else { continue };
+        let bias = dmu::zap::lookup(&*mos.object(id)?, ALLOCATION_BIAS)?;
+        if let Some(bytes) = bias.as_ref().and_then(Value::as_bytes) {
+            classes.insert(vdev.id, Class::of_bias(bytes));
+        }
+    }
+    Ok(classes)
 }
 
 /// Makes the objects that a top-level vdev has in the MOS: its metaslab array, and the ZAPs of it and its leaves, which the list
@@ -182,10 +206,10 @@ pub(crate) fn create_objects(
             *slot = Some(id);
         }
     }
-    if top.is_log
+    if let Some(bias) = top.class.bias()
         && let Some(id) = config.zap_top
     {
-        dmu::zap::update(&mos.object(id)?, tx, ALLOCATION_BIAS, &Value::from_bytes(LOG_BIAS))?;
+        dmu::zap::update(&mos.object(id)?, tx, ALLOCATION_BIAS, &Value::from_bytes(bias))?;
     }
     let count = top.metaslab_count();
     let array = mos.create(tx, NewObject::plain(ObjectType::OBJECT_ARRAY))?;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use format::config::{PoolConfig, VdevConfig};
 use format::label;
 use format::uberblock::Uberblock;
+use storage::allocator::Class;
 use storage::host::{Access, Disk, FileDisk, OpenError};
 use storage::{Leaf, Shape, Storage, TopVdev, Vdevs};
 
@@ -31,6 +32,8 @@ pub(crate) struct Opened {
     /// The txgs of the newest two states of each device, by its guid.
     pub(crate) newest: HashMap<u64, Newest>,
     pub(crate) members: Members,
+    /// What the MOS says that top-level vdevs are for, by id.
+    pub(crate) classes: BTreeMap<u64, Class>,
 }
 
 /// Opens a device, telling who has it if somebody does.
@@ -73,6 +76,7 @@ pub(crate) fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) 
             tops: BTreeMap::new(),
             newest: HashMap::new(),
             members: Members::default(),
+            classes: BTreeMap::new(),
         });
         if let Some(guids) = &config.label {
             let states = labels.uberblocks.iter().map(|uberblock| uberblock.txg);
@@ -112,7 +116,7 @@ pub(crate) fn storage_of(
                         ashift: 9,
                         asize: 0,
                         metaslab_shift: 0,
-                        is_log: false,
+                        class: Class::Normal,
                         shape: if is_hole { Shape::Hole } else { Shape::Missing },
                     },
                 });
@@ -189,7 +193,10 @@ fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
         ashift: top.map_or(9, |t| t.ashift),
         asize: top.map_or(0, |t| t.asize),
         metaslab_shift: top.filter(|_| !is_moved).map_or(0, |t| t.metaslab_shift),
-        is_log: top.is_some_and(|t| t.is_log),
+        class: match top.is_some_and(|top| top.is_log) {
+            true => Class::Log,
+            false => opened.classes.get(&vdev.id).copied().unwrap_or_default(),
+        },
         shape,
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use format::Txg;
-use format::config::{PoolConfig, VdevConfig};
+use format::config::{PoolConfig, VdevConfig, VdevKind};
 use storage::host::Disk;
 use storage::{Shape, Storage, TopVdev, TxgRuns};
 
@@ -79,12 +79,15 @@ pub(crate) fn note_old_copies<'a>(
 
 /// Why a top-level vdev is not written, though its layout is.
 fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
+    if vdev.walk().any(|below| matches!(&below.kind, VdevKind::Other(kind) if kind == "dspare")) {
+        return Some("a distributed spare is in use".into());
+    }
     let is_rebuilt = |vdev: &&VdevConfig| vdev.extra.get_u64("rebuild_txg").is_some_and(|txg| txg != 0);
     if let Some(rebuilt) = vdev.walk().find(is_rebuilt) {
         return Some(format!("the device {} is being rebuilt", name_of(rebuilt)));
     }
     // Guid 0 is that of no leaf.
-    if matches!(top.shape, Shape::Mirror(_) | Shape::Raidz { .. }) && !top.can_lose(0) {
+    if matches!(top.shape, Shape::Mirror(_) | Shape::Parity { .. }) && !top.can_lose(0) {
         return Some("of what was written in some txgs the devices that are there do not have enough".into());
     }
     None

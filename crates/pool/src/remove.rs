@@ -9,6 +9,7 @@
 use dmu::Objset;
 use format::config::{TopConfig, VdevConfig, VdevKind};
 use format::{Guid, VdevId};
+use storage::allocator::Class;
 use storage::{Leaf, Shape, TopVdev, Vdevs};
 
 use crate::aux_vdevs::{self, AuxKind, AuxVdev};
@@ -138,7 +139,7 @@ impl Syncing<'_> {
             ashift: TopConfig::default().ashift,
             asize: 0,
             metaslab_shift: 0,
-            is_log: false,
+            class: Class::Normal,
             shape: Shape::Hole,
         };
         self.inner.storage.set_vdevs(Vdevs::new(tops));

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use format::config::{VdevConfig, VdevKind};
-use storage::layout::Raidz;
+use storage::layout::{Draid, DraidSpec, Raidz, Spread};
 use storage::{Layout, Leaf, Shape, Side};
 
 /// The shape of a top-level vdev; `find` gives a leaf if its device is open. [`Shape::Missing`] where too few are.
@@ -37,20 +37,45 @@ pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<L
             raidz(vdev, u64::from(*nparity), sides)
         }
         VdevKind::Hole => Shape::Hole,
-        VdevKind::Draid { .. } => Shape::Unsupported(Layout::Draid),
+        VdevKind::Draid { .. } => {
+            let sides = vdev.children.iter().map(|child| Side::new(below(child))).collect();
+            parity(draid(vdev).ok_or(Layout::Draid), sides)
+        }
         // Its mapping is read when more of the pool can be.
         VdevKind::Indirect => Shape::Moved(Arc::default()),
         _ => Shape::Missing,
     }
 }
 
-/// The shape of a raidz vdev, if as many of its sides are there as it needs.
-fn raidz(vdev: &VdevConfig, parity: u64, sides: Vec<Side>) -> Shape {
+/// The shape of a raidz vdev of this ashift.
+fn raidz(vdev: &VdevConfig, nparity: u64, sides: Vec<Side>) -> Shape {
     let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
+    let layout = Raidz::new(ashift, sides.len(), nparity).map(Spread::Raidz);
+    parity(layout.ok_or(Layout::ImpossibleRaidz), sides)
+}
+
+/// How a draid vdev spreads blocks; `None` if it cannot be, or its devices are in several failure domains.
+fn draid(vdev: &VdevConfig) -> Option<Spread> {
+    let VdevKind::Draid { nparity, ndata, nspares, ngroups } = vdev.kind else { return None };
+    let children = vdev.children.len() as u64;
+    let in_domain = vdev.extra.get_u64("draid_nchildren").unwrap_or(children);
+    let spec = DraidSpec {
+        ashift: vdev.top.as_ref()?.ashift,
+        children,
+        parity: nparity.into(),
+        data: ndata,
+        spares: nspares,
+        groups: ngroups,
+    };
+    (in_domain == children).then(|| Draid::new(spec)).flatten().map(Spread::Draid)
+}
+
+/// The shape of a vdev with parity, if as many of its sides are there as it needs.
+fn parity(layout: Result<Spread, Layout>, sides: Vec<Side>) -> Shape {
     let absent = sides.iter().filter(|side| !side.is_there()).count();
-    match Raidz::new(ashift, sides.len(), parity) {
-        None => Shape::Unsupported(Layout::ImpossibleRaidz),
-        Some(layout) if absent > layout.parity() => Shape::Missing,
-        Some(layout) => Shape::Raidz { layout, sides },
+    match layout {
+        Err(layout) => Shape::Unsupported(layout),
+        Ok(layout) if absent > layout.parity() => Shape::Missing,
+        Ok(layout) => Shape::Parity { layout, sides },
     }
 }

@@ -37,7 +37,7 @@ pub struct MapTable {
 }
 
 fn layout(top: &TopVdev, metaslab: u32) -> Layout {
-    Layout { start: u64::from(metaslab) << top.metaslab_shift, shift: top.ashift }
+    Layout { start: top.metaslab(metaslab.into()).start, shift: top.ashift }
 }
 
 impl MapTable {

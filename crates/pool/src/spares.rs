@@ -41,11 +41,14 @@ impl Pool {
         taken
     }
 
-    /// Whether a device failed or is not there, and a spare may fill in for it.
+    /// The devices that failed or are not there and for which a spare may fill in, and how many devices are held that may be spares.
+    /// Whoever has them used tries again when this changes.
     #[must_use]
-    pub fn wants_spares(&self) -> bool {
-        let is_written = self.read_only().is_none() && self.trouble().is_none();
-        is_written && self.inner.has_spares() && !self.inner.without_spare().is_empty()
+    pub fn wants_spares(&self) -> Option<(Vec<Guid>, usize)> {
+        let held = self.inner.aux_disks.lock().expect("guards a plain list").len();
+        let may = held > 0 && self.read_only().is_none() && self.trouble().is_none();
+        let lost = if may { self.inner.without_spare() } else { Vec::new() };
+        (!lost.is_empty()).then_some((lost, held))
     }
 
     /// Has spares fill in for devices that failed or are not there. Gives the devices for which one does now.
@@ -53,10 +56,7 @@ impl Pool {
     /// # Errors
     /// The lists of spares cannot be read. Spares that cannot be used are told of in the log.
     pub fn use_spares(&self) -> Result<Vec<Guid>> {
-        if !self.wants_spares() {
-            return Ok(Vec::new());
-        }
-        let lost = self.inner.without_spare();
+        let Some((lost, _)) = self.wants_spares() else { return Ok(Vec::new()) };
         let mut spares: Vec<AuxVdev> = self.aux_vdevs()?;
         spares.retain(|aux| {
             aux.kind == AuxKind::Spare && !aux.in_use && aux.used_by.is_none() && aux.device.is_some()
@@ -80,11 +80,6 @@ impl Pool {
 }
 
 impl Inner {
-    /// Whether a device is held that may be a spare.
-    fn has_spares(&self) -> bool {
-        !self.aux_disks.lock().expect("guards a plain list").is_empty()
-    }
-
     /// The leaves for which a spare should fill in, and none does. What an administrator took out of use needs none.
     fn without_spare(&self) -> Vec<Guid> {
         let config = self.info().config.clone();

@@ -22,10 +22,10 @@ use format::config::PoolConfig;
 use format::ddt::Counts;
 use format::features::Feature;
 use format::uberblock::Uberblock;
-use format::{ObjectId, Txg};
-use storage::allocator::{Allocator, Space};
+use format::{ObjectId, Txg, VdevId};
+use storage::allocator::{Allocator, Class, Space};
 use storage::host::{Disk, Host};
-use storage::{Storage, TxgRuns, Writer};
+use storage::{Storage, TopVdev, TxgRuns, Writer};
 
 use crate::brt::{Brt, Clones};
 use crate::checkpoint::{Checkpoint, Keeping};
@@ -44,7 +44,7 @@ use crate::space_maps::{Logs, MapTable};
 use crate::throttle::Limits;
 use crate::treater::Treater;
 use crate::tx::{Groups, Hold, Need, Tx};
-use crate::{Error, Result};
+use crate::{Error, Result, new_vdevs};
 
 /// A job for the sync thread, run in the syncing txg.
 pub(crate) type Task = Box<dyn FnOnce(&mut Syncing<'_>) + Send>;
@@ -139,6 +139,8 @@ pub struct Inner {
     pub(crate) user: u32,
     /// Top-level vdevs that take no new blocks.
     pub(crate) non_allocating: Mutex<Vec<u32>>,
+    /// Accounted bytes in use on special and dedup vdevs.
+    pub(crate) beside: AtomicU64,
     /// Caches and spares, open so that nobody else takes them.
     pub(crate) aux_disks: Mutex<Vec<Arc<dyn Disk>>>,
     /// How each leaf takes part.
@@ -198,6 +200,7 @@ impl Inner {
             events: Events::default(),
             user: options.user,
             non_allocating: Mutex::new(non_allocating),
+            beside: AtomicU64::new(0),
             aux_disks: Mutex::new(aux_disks),
             members,
             kept: AtomicU64::default(),
@@ -275,17 +278,28 @@ impl Inner {
     }
 
     /// Bytes of the normal class with parity taken out and without what OpenZFS keeps for intent logs, of vdevs that
-    /// take new blocks.
+    /// take new blocks; and what is in use on special and dedup vdevs, whose free space is offered to nobody.
     pub(crate) fn dspace(&self) -> u64 {
         let closed = self.non_allocating.lock().expect("guards a plain list").clone();
-        let tops = self.storage.vdevs().tops().iter().filter(|top| top.is_normal());
-        let tops = tops.filter(|top| !closed.contains(&top.id));
-        tops.map(|top| {
-            let count = top.metaslab_count();
-            let lent = u64::from(count >= EMBEDDED_LOG_METASLABS);
-            ((count - lent) << top.metaslab_shift >> 9) * top.deflate_ratio()
-        })
-        .sum()
+        let is_counted =
+            |top: &&TopVdev| top.class == Class::Normal && top.is_normal() && !closed.contains(&top.id);
+        let tops = self.storage.vdevs().tops().iter().filter(is_counted);
+        let of_top = |top: &TopVdev| {
+            let lent = u64::from(top.metaslab_count() >= EMBEDDED_LOG_METASLABS);
+            ((top.capacity() - (lent << top.metaslab_shift)) >> 9) * top.deflate_ratio()
+        };
+        let normal: u64 = tops.map(of_top).sum();
+        normal + self.beside.load(Ordering::Acquire)
+    }
+
+    /// Notes what is in use on special and dedup vdevs.
+    pub(crate) fn note_beside(&self, allocator: &Allocator) {
+        let tops = self.storage.vdevs().tops().iter().filter(|top| new_vdevs::is_counted(top.class));
+        let used = tops.filter_map(|top| {
+            let space = allocator.vdev_space(VdevId(top.id))?;
+            Some((space.allocated >> 9) * top.deflate_ratio())
+        });
+        self.beside.store(used.sum(), Ordering::Release);
     }
 
     /// The space of the pool as its datasets see it.

@@ -226,7 +226,7 @@ impl Syncing<'_> {
         let Joining { beside, disk, joins, .. } = joining;
         let (parent, at) = parent_mut(&mut self.state.config.tree, *beside).ok_or(Error::NoSuchDevice)?;
         replacement::check(parent, at, *joins)?;
-        if top.is_log && *joins == Joins::Spare {
+        if top.is_log() && *joins == Joins::Spare {
             return Err(Error::SpareForLog);
         }
         if label::asize_of(disk.size()) < top.asize_of_leaf() {

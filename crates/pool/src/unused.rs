@@ -14,6 +14,7 @@ use format::zap::Value;
 use format::{Guid, ObjectId, VdevId, label};
 use storage::allocator::AllocError;
 use storage::interrupt;
+use storage::layout::Spread;
 use storage::{Leaf, TopVdev};
 
 use crate::mos::Mos;
@@ -329,6 +330,13 @@ fn treat_all(inner: &Arc<Inner>) {
 }
 
 impl Syncing<'_> {
+    /// Whether a leaf is part of a draid vdev: what is free of it is no range of the device.
+    fn is_in_draid(&self, guid: Guid) -> bool {
+        let tops = self.inner.storage.vdevs().tops().iter();
+        let is_draid = |top: &&TopVdev| matches!(top.spread(), Some(Spread::Draid(_)));
+        tops.filter(is_draid).any(|top| top.leaves().any(|leaf| leaf.guid == guid.0))
+    }
+
     fn leaf_zap(&self, guid: Guid) -> Result<ObjectId> {
         let leaf =
             self.state.config.tree.leaves().find(|leaf| leaf.guid == guid).ok_or(Error::NoSuchDevice)?;
@@ -355,7 +363,9 @@ impl Syncing<'_> {
         let is_active = treated.course == Course::Active;
         match order {
             Order::Start(_) | Order::Forget if is_active => return Err(Error::Treating(what.verb())),
-            Order::Start(_) if !self.inner.is_open(guid.0) => return Err(Error::NotTreatable),
+            Order::Start(_) if !self.inner.is_open(guid.0) || self.is_in_draid(guid) => {
+                return Err(Error::NotTreatable);
+            }
             Order::Start(parameter) => {
                 let usual = if what == Treatment::Initialize { PATTERN } else { 0 };
                 if treated.course != Course::Suspended {

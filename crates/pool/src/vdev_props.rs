@@ -8,6 +8,7 @@ use format::config::{PoolConfig, VdevConfig};
 use format::features::VDEV_ZAPS_V2;
 use format::nvlist::NvValue;
 use format::{Guid, ObjectId, ObjectType, VdevId};
+use storage::allocator::Class;
 
 use crate::pool::Pool;
 use crate::props::{Value, names};
@@ -77,7 +78,16 @@ impl Pool {
 impl Syncing<'_> {
     /// Has a top-level vdev take new blocks, or none. One at least must take them, with room for what comes next.
     fn set_allocating(&mut self, guid: Guid, allocating: bool) -> Result<()> {
-        let is_normal = |vdev: &VdevConfig| vdev.top.as_ref().is_some_and(|top| !top.is_log);
+        let of_data: Vec<u64> = self
+            .inner
+            .storage
+            .vdevs()
+            .tops()
+            .iter()
+            .filter(|top| top.class == Class::Normal)
+            .map(|top| top.guid)
+            .collect();
+        let is_normal = |vdev: &VdevConfig| vdev.top.is_some() && of_data.contains(&vdev.guid.0);
         let before = non_allocating(&self.state.config);
         let tops = &mut self.state.config.tree.children;
         let Some(index) = tops.iter().position(|vdev| vdev.guid == guid && is_normal(vdev)) else {

@@ -9,6 +9,7 @@ use pool::{
     CreateSpec, Layout, NewEncryption, NewFilesystem, NewTop, Options, OwnKey, Pool, UserKey, Wanted,
     WrappingKey,
 };
+use storage::allocator::Class;
 use storage::host::{Disk, Host, Script, ScriptedDisk};
 use zpl::Filesystem;
 
@@ -140,8 +141,10 @@ impl Machine {
         let disks: Vec<_> = script.disks().into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
         let (data, logs) = disks.split_at(self.disks);
         let of_data = data.chunks(self.width).map(|disks| NewTop::new(self.layout, disks.to_vec()));
-        let log =
-            |disk: &Arc<dyn Disk>| NewTop { is_log: true, ..NewTop::new(Layout::Single, vec![disk.clone()]) };
+        let log = |disk: &Arc<dyn Disk>| NewTop {
+            class: Class::Log,
+            ..NewTop::new(Layout::Single, vec![disk.clone()])
+        };
         let tops = of_data.chain(logs.iter().map(log)).collect();
         let plain = CreateSpec::new(POOL, Vec::new(), filesystem.clone(), zpl::initialiser());
         let features = plain.features.iter().chain(&self.features).copied().collect();

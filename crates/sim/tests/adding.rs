@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pool::{Layout, NewDevices, NewTop};
 use scan::Scans as _;
 use sim::{Cuts, Machine, Story, seeds};
+use storage::allocator::Class;
 use storage::host::{CrashPolicy, Disk};
 
 /// New disks in the machine of a story.
@@ -73,7 +74,7 @@ fn what_was_fsynced_is_there_when_a_log_device_was_added_meanwhile() {
         story.write("/a", vec![1; 60_000]).commit().sync();
         story.write("/b", vec![2; 9_000]).commit();
         let new = disks(&story, 1);
-        add(&mut story, vec![NewTop { is_log: true, ..NewTop::new(Layout::Single, new) }]);
+        add(&mut story, vec![NewTop { class: Class::Log, ..NewTop::new(Layout::Single, new) }]);
         story.sync();
         story.forget();
         for round in 0..4 {
@@ -130,7 +131,7 @@ fn what_was_fsynced_after_the_log_device_left_is_there() {
     story.forget_unasked_syncs();
     story.sync();
     let new = disks(&story, 1);
-    add(&mut story, vec![NewTop { is_log: true, ..NewTop::new(Layout::Single, new) }]);
+    add(&mut story, vec![NewTop { class: Class::Log, ..NewTop::new(Layout::Single, new) }]);
     story.write("/b", vec![5; 20_000]).commit().sync();
     story.write("/d", vec![6; 20_000]).commit();
     story.cut_power(CrashPolicy::LoseAllUnflushed);

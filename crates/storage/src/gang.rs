@@ -209,7 +209,7 @@ impl Reader<'_> {
             Some(places) => self.storage.read_moved(&places, source, way, &mut bytes, is_good)?,
             None => way(top, source, dva.offset, &mut bytes, is_good)?,
         };
-        if top.raidz().is_some() || !top.is_stale(replica, leader.physical_birth()) {
+        if top.spread().is_some() || !top.is_stale(replica, leader.physical_birth()) {
             self.storage.note_bad_checksums(top, &outcome.damaged);
         }
         match order {

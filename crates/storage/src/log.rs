@@ -19,7 +19,7 @@ impl Storage {
     /// A device error.
     pub fn write_log(&self, dva: Dva, size: u64, payload: Payload) -> Result<(), WriteError> {
         let top = &self.vdevs().tops()[dva.vdev.0 as usize];
-        let Some(layout) = top.raidz() else {
+        let Some(layout) = top.spread() else {
             let mut leaves = top.written_leaves()?;
             return leaves.try_for_each(|(_, leaf)| self.write_log_part(top.id, leaf, dva.offset, &payload));
         };

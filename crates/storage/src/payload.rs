@@ -40,6 +40,14 @@ impl Payload {
         }
     }
 
+    /// The same bytes with zeros behind them, `len` in all.
+    pub(crate) fn padded(self, len: usize) -> Payload {
+        match self.range.len() < len {
+            true => self.part(0..len),
+            false => self,
+        }
+    }
+
     /// The bytes of `range`, which may end behind the last one: zeros follow there.
     pub(crate) fn part(&self, range: Range<usize>) -> Payload {
         if range.end > self.range.len() {

@@ -154,7 +154,15 @@ mod tests {
     }
 
     fn top(id: u32, shape: Shape) -> TopVdev {
-        TopVdev { id, guid: 1, ashift: 9, asize: 1 << 20, metaslab_shift: 0, is_log: false, shape }
+        TopVdev {
+            id,
+            guid: 1,
+            ashift: 9,
+            asize: 1 << 20,
+            metaslab_shift: 0,
+            class: crate::allocator::Class::Normal,
+            shape,
+        }
     }
 
     fn moves(all: &[(u64, Dva)]) -> Shape {

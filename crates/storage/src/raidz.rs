@@ -4,10 +4,12 @@
 //! To:     the bytes of the block, and the children whose columns are not what they should be; the bytes of each column.
 //! Source: docs/format/02-blocks-checksums-compression.md §7; 11-redundancy.md §3.2, §4.1, §4.2.
 
+use std::ops::Range;
+
 use codec::parity::{generate, reconstruct};
 
 use crate::error::ReadError;
-use crate::layout::{Column, Map, Raidz};
+use crate::layout::{Column, Map, Spread};
 use crate::meter::Purpose;
 use crate::payload::Payload;
 use crate::side::Side;
@@ -58,14 +60,14 @@ impl Outcome {
 /// # Errors
 /// More columns cannot be read than parity allows.
 pub(crate) fn read(
-    layout: Raidz,
+    layout: &Spread,
     from: Columns<'_>,
     offset: u64,
     buf: &mut [u8],
     is_good: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Outcome, ReadError> {
     let map = layout.map(offset, buf.len() as u64);
-    let all_there = map.columns[map.data()].iter().all(|column| from.sides[column.child].is_there());
+    let all_there = map.data().all(|column| from.sides[map.columns[column].child].is_there());
     if all_there && read_data(&map, from, buf).is_ok() && is_good(buf) {
         return Ok(Outcome::GOOD);
     }
@@ -80,7 +82,7 @@ pub(crate) fn read(
 /// # Errors
 /// As [`read`].
 pub(crate) fn verify(
-    layout: Raidz,
+    layout: &Spread,
     from: Columns<'_>,
     offset: u64,
     buf: &mut [u8],
@@ -88,7 +90,7 @@ pub(crate) fn verify(
 ) -> Result<Outcome, ReadError> {
     let mut stripe = Stripe::new(layout.map(offset, buf.len() as u64), from);
     stripe.load_data();
-    stripe.load_parity(stripe.map.parity);
+    stripe.load_all_parity();
     let mut outcome = stripe.solve(buf, is_good)?;
     if outcome.good && outcome.damaged.is_empty() {
         outcome.damaged = stripe.wrong_parity(buf);
@@ -97,13 +99,14 @@ pub(crate) fn verify(
         // A device that is there should give its columns.
         let refused = stripe.unreadable().into_iter().filter(|column| stripe.has_device(*column));
         outcome.damaged.extend(refused);
+        outcome.damaged.extend(&stripe.dirty);
     }
     Ok(Outcome { damaged: stripe.leaves_of(&outcome.damaged), ..outcome })
 }
 
 /// Adds the leaves that hold something else than they should of the block in `buf`, of sides that have several.
 pub(crate) fn compare_several(
-    layout: Raidz,
+    layout: &Spread,
     from: Columns<'_>,
     offset: u64,
     buf: &[u8],
@@ -134,31 +137,32 @@ pub(crate) fn compare_several(
 /// Reads the data columns straight into `buf`, whose end may lie within the last sector.
 fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadError> {
     let mut rest = buf;
-    for column in &map.columns[map.data()] {
-        let (part, tail) = rest.split_at_mut(rest.len().min(column.len as usize));
+    for column in map.data().map(|column| &map.columns[column]) {
+        let (part, tail) = rest.split_at_mut(rest.len().min(column.filled as usize));
         rest = tail;
         from.read(column, part)?;
     }
     Ok(())
 }
 
-/// The bytes of each of the columns of `map`, parity first. Zeros follow the block in its last sector.
+/// The bytes of each of the columns of `map`. Zeros follow the block in its last sector, and where a column is not filled.
 pub(crate) fn spread(map: &Map, block: &Payload) -> Vec<Payload> {
-    let mut start = 0;
-    let data: Vec<Payload> = map.columns[map.data()]
-        .iter()
-        .map(|column| {
-            let range = start..start + column.len as usize;
+    let (mut start, mut columns) = (0, Vec::with_capacity(map.columns.len()));
+    for group in &map.groups {
+        let mut data = Vec::new();
+        for column in &map.columns[map.data_of(group)] {
+            let range = start..start + column.filled as usize;
             start = range.end;
-            block.part(range)
-        })
-        .collect();
-    let mut parity: Vec<Vec<u8>> =
-        map.columns[..map.parity].iter().map(|column| vec![0; column.len as usize]).collect();
-    let inputs: Vec<&[u8]> = data.iter().map(Payload::bytes).collect();
-    let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
-    generate(&inputs, &mut outputs);
-    parity.into_iter().map(Payload::from).chain(data).collect()
+            data.push(block.part(range).padded(column.len as usize));
+        }
+        let of_parity = &map.columns[map.parity_of(group)];
+        let mut parity: Vec<Vec<u8>> = of_parity.iter().map(|column| vec![0; column.len as usize]).collect();
+        let inputs: Vec<&[u8]> = data.iter().map(Payload::bytes).collect();
+        let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        generate(&inputs, &mut outputs);
+        columns.extend(parity.into_iter().map(Payload::from).chain(data));
+    }
+    columns
 }
 
 /// The columns of one block, as far as they were read.
@@ -171,6 +175,8 @@ struct Stripe<'a> {
     tried: Vec<bool>,
     /// By column: which leaf of its side gave it.
     given_by: Vec<usize>,
+    /// Columns in which something else than zeros lay behind what the block fills.
+    dirty: Vec<usize>,
     /// Why a column could not be read.
     failure: Option<ReadError>,
 }
@@ -179,7 +185,7 @@ impl<'a> Stripe<'a> {
     fn new(map: Map, from: Columns<'a>) -> Stripe<'a> {
         let count = map.columns.len();
         let (bytes, tried, given_by) = (vec![None; count], vec![false; count], vec![0; count]);
-        Stripe { map, from, bytes, tried, given_by, failure: None }
+        Stripe { map, from, bytes, tried, given_by, dirty: Vec::new(), failure: None }
     }
 
     fn load(&mut self, column: usize) {
@@ -189,7 +195,15 @@ impl<'a> Stripe<'a> {
         let place = self.map.columns[column];
         let mut bytes = vec![0; place.len as usize];
         match self.from.read(&place, &mut bytes) {
-            Ok(leaf) => (self.bytes[column], self.given_by[column]) = (Some(bytes), leaf),
+            Ok(leaf) => {
+                // Only zeros belong behind what the block fills.
+                let behind = &mut bytes[place.filled as usize..];
+                if behind.iter().any(|byte| *byte != 0) {
+                    behind.fill(0);
+                    self.dirty.push(column);
+                }
+                (self.bytes[column], self.given_by[column]) = (Some(bytes), leaf);
+            }
             Err(error @ ReadError::Device { .. }) => self.failure = Some(error),
             Err(error) => {
                 self.failure.get_or_insert(error);
@@ -198,16 +212,41 @@ impl<'a> Stripe<'a> {
     }
 
     fn load_data(&mut self) {
-        self.map.data().for_each(|column| self.load(column));
+        let data: Vec<usize> = self.map.data().collect();
+        data.into_iter().for_each(|column| self.load(column));
     }
 
-    /// Reads parity columns until `wanted` of them are there.
-    fn load_parity(&mut self, wanted: usize) {
-        for column in 0..self.map.parity {
-            if self.bytes[..self.map.parity].iter().flatten().count() < wanted {
+    /// Reads parity columns of a group until `wanted` of them are there.
+    fn load_parity(&mut self, group: &Range<usize>, wanted: usize) {
+        let parity = self.map.parity_of(group);
+        for column in parity.clone() {
+            if self.bytes[parity.clone()].iter().flatten().count() < wanted {
                 self.load(column);
             }
         }
+    }
+
+    fn load_all_parity(&mut self) {
+        for group in self.map.groups.clone() {
+            self.load_parity(&group, self.map.parity);
+        }
+    }
+
+    /// The data columns of a group that could not be read.
+    fn lost_of(&self, group: &Range<usize>) -> usize {
+        self.map.data_of(group).filter(|column| self.tried[*column] && self.bytes[*column].is_none()).count()
+    }
+
+    /// As many columns of each group may be damaged besides those that could not be read.
+    fn spare(&self) -> usize {
+        let unreadable = self.unreadable();
+        let of = |group: &Range<usize>| unreadable.iter().filter(|column| group.contains(column)).count();
+        let most = self.map.groups.iter().map(of).max().unwrap_or(0);
+        self.map.parity.saturating_sub(most)
+    }
+
+    fn is_data(&self, column: usize) -> bool {
+        self.map.data().any(|data| data == column)
     }
 
     /// The columns that were to be read and could not be.
@@ -225,26 +264,36 @@ impl<'a> Stripe<'a> {
         buf: &mut [u8],
         is_good: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Outcome, ReadError> {
-        let lost = self.unreadable().into_iter().filter(|column| self.map.data().contains(column)).count();
-        self.load_parity(lost);
+        for group in self.map.groups.clone() {
+            self.load_parity(&group, self.lost_of(&group));
+        }
         if !self.assemble(&[], buf) {
             return Err(self.failure.take().unwrap_or(ReadError::Missing { vdev: self.from.vdev }));
         }
         if is_good(buf) {
             return Ok(Outcome::GOOD);
         }
-        self.load_parity(self.map.parity);
+        self.load_all_parity();
         let readable: Vec<usize> =
             (0..self.bytes.len()).filter(|column| self.bytes[*column].is_some()).collect();
-        let spare = self.map.parity.saturating_sub(self.unreadable().len());
-        let mut guesses = Guesses::new(readable.len(), spare);
+        // A device is damaged in all groups, or in none.
+        let mut children: Vec<usize> = Vec::new();
+        for child in readable.iter().map(|column| self.map.columns[*column].child) {
+            if !children.contains(&child) {
+                children.push(child);
+            }
+        }
+        let is_lost = self.map.groups.iter().any(|group| self.lost_of(group) > 0);
+        let mut guesses = Guesses::new(children.len(), self.spare());
         while let Some(guess) = guesses.next() {
-            let guess: Vec<usize> = guess.iter().map(|position| readable[*position]).collect();
+            let is_guessed =
+                |column: &&usize| guess.iter().any(|at| children[*at] == self.map.columns[**column].child);
+            let guess: Vec<usize> = readable.iter().filter(is_guessed).copied().collect();
             // Without a lost data column nothing would be computed anew.
-            let changes_data = lost > 0 || guess.iter().any(|column| self.map.data().contains(column));
+            let changes_data = is_lost || guess.iter().any(|column| self.is_data(*column));
             if changes_data && self.assemble(&guess, buf) && is_good(buf) {
                 let mut damaged: Vec<usize> =
-                    guess.into_iter().filter(|column| self.map.data().contains(column)).collect();
+                    guess.into_iter().filter(|column| self.is_data(*column)).collect();
                 damaged.extend(self.wrong_parity(buf));
                 return Ok(Outcome { good: true, damaged });
             }
@@ -256,60 +305,76 @@ impl<'a> Stripe<'a> {
     /// Fills `buf` with the block as it follows from the columns that could be read, without those of `guess`. `false` if nothing follows.
     fn assemble(&self, guess: &[usize], buf: &mut [u8]) -> bool {
         let used = |column: usize| self.bytes[column].as_deref().filter(|_| !guess.contains(&column));
-        let first = self.map.data().start;
-        let lost: Vec<usize> =
-            self.map.data().filter(|column| used(*column).is_none()).map(|column| column - first).collect();
-        let columns = &self.map.columns[self.map.data()];
-        let mut data: Vec<Vec<u8>> = Vec::new();
-        for (column, place) in self.map.data().zip(columns) {
-            data.push(used(column).map_or_else(|| vec![0; place.len as usize], <[u8]>::to_vec));
-        }
-        if !lost.is_empty() {
-            let parity: Vec<Option<&[u8]>> = (0..first).map(used).collect();
-            let mut views: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
-            if reconstruct(&mut views, &parity, &lost).is_err() {
-                return false;
-            }
-        }
         let mut rest = buf;
-        for column in &data {
-            let (part, tail) = rest.split_at_mut(rest.len().min(column.len()));
-            part.copy_from_slice(&column[..part.len()]);
-            rest = tail;
+        for group in &self.map.groups {
+            let columns = self.map.data_of(group);
+            let first = columns.start;
+            let lost: Vec<usize> = columns
+                .clone()
+                .filter(|column| used(*column).is_none())
+                .map(|column| column - first)
+                .collect();
+            let mut data: Vec<Vec<u8>> = Vec::new();
+            for column in columns.clone() {
+                let len = self.map.columns[column].len as usize;
+                data.push(used(column).map_or_else(|| vec![0; len], <[u8]>::to_vec));
+            }
+            if !lost.is_empty() {
+                let parity: Vec<Option<&[u8]>> = self.map.parity_of(group).map(used).collect();
+                let mut views: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
+                if reconstruct(&mut views, &parity, &lost).is_err() {
+                    return false;
+                }
+            }
+            for (column, bytes) in columns.zip(&data) {
+                let filled = self.map.columns[column].filled as usize;
+                let (part, tail) = rest.split_at_mut(rest.len().min(filled));
+                part.copy_from_slice(&bytes[..part.len()]);
+                rest = tail;
+            }
         }
         true
     }
 
     /// The parity columns that were read and do not go with the block in `buf`.
     fn wrong_parity(&self, buf: &[u8]) -> Vec<usize> {
-        let mut data: Vec<Vec<u8>> = Vec::new();
-        let mut rest = buf;
-        for column in self.map.data() {
-            let place = self.map.columns[column];
-            let (part, tail) = rest.split_at(rest.len().min(place.len as usize));
-            rest = tail;
-            let mut bytes = part.to_vec();
-            // What fills the last sector was read with it, if the column is not the one that is damaged.
-            let filled = self.bytes[column].as_deref().filter(|read| read.starts_with(part));
-            bytes.extend_from_slice(filled.map_or(&[], |read| &read[part.len()..]));
-            bytes.resize(place.len as usize, 0);
-            data.push(bytes);
+        let (mut rest, mut wrong) = (buf, Vec::new());
+        for group in &self.map.groups {
+            let mut data: Vec<Vec<u8>> = Vec::new();
+            for column in self.map.data_of(group) {
+                let place = self.map.columns[column];
+                let (part, tail) = rest.split_at(rest.len().min(place.filled as usize));
+                rest = tail;
+                let mut bytes = part.to_vec();
+                // What fills the last sector was read with it, if the column is not the one that is damaged.
+                let filled = self.bytes[column].as_deref().filter(|read| read.starts_with(part));
+                let filled = filled.map_or(&[][..], |read| &read[part.len()..place.filled as usize]);
+                bytes.extend_from_slice(filled);
+                bytes.resize(place.len as usize, 0);
+                data.push(bytes);
+            }
+            let views: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            let longest = views.iter().map(|column| column.len()).max().unwrap_or(0);
+            let mut parity = vec![vec![0; longest]; self.map.parity];
+            let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+            generate(&views, &mut outputs);
+            for (column, right) in self.map.parity_of(group).zip(&parity) {
+                if self.bytes[column].as_ref().is_some_and(|read| read != right) {
+                    wrong.push(column);
+                }
+            }
         }
-        let views: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-        let longest = views.iter().map(|column| column.len()).max().unwrap_or(0);
-        let mut parity = vec![vec![0; longest]; self.map.parity];
-        let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
-        generate(&views, &mut outputs);
-        let differs =
-            |column: &usize| self.bytes[*column].as_ref().is_some_and(|read| *read != parity[*column]);
-        (0..parity.len()).filter(differs).collect()
+        wrong
     }
 
     /// The leaves that gave these columns.
     fn leaves_of(&self, columns: &[usize]) -> Vec<usize> {
         let leaf =
             |column: &usize| self.from.number_of(self.map.columns[*column].child) + self.given_by[*column];
-        columns.iter().map(leaf).collect()
+        let mut leaves: Vec<usize> = columns.iter().map(leaf).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        leaves
     }
 }
 
@@ -348,7 +413,14 @@ impl Guesses {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::io::IoSlice;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::host::{Disk, ScriptedDisk};
+    use crate::layout::{Draid, DraidSpec};
+    use crate::leaf::Leaf;
 
     #[test]
     fn guesses_are_all_sets_in_the_order_of_openzfs() {
@@ -364,7 +436,7 @@ mod tests {
 
     #[test]
     fn each_column_of_a_block_gets_its_bytes_and_the_last_sector_is_filled_with_zeros() {
-        let layout = Raidz::new(9, 4, 1).unwrap();
+        let layout = crate::layout::Raidz::new(9, 4, 1).unwrap();
         // Four sectors of data in three columns; the last one holds 100 bytes of the block.
         let block = Payload::from((0..3 * 512 + 100).map(|at| (at / 7) as u8 | 1).collect::<Vec<u8>>());
         let map = layout.map(0, 3 * 512 + 100);
@@ -379,6 +451,64 @@ mod tests {
             let byte = |column: usize| columns[column].bytes().get(at).copied().unwrap_or(0);
             assert_eq!(byte(0), byte(1) ^ byte(2) ^ byte(3), "at {at}");
         }
+    }
+
+    /// A block of draid on disks, and what is read of it with the given children away and damaged.
+    fn read_draid(offset: u64, len: usize, away: &[usize], damaged: &[usize]) -> Option<Outcome> {
+        let spec = DraidSpec { ashift: 12, children: 8, parity: 2, data: 3, spares: 1, groups: 7 };
+        let layout = Spread::Draid(Draid::new(spec).unwrap());
+        let block: Vec<u8> = (0..len).map(|at| (at * 7 + at / 4096) as u8).collect();
+        let disks: Vec<ScriptedDisk> = (0..8).map(|_| ScriptedDisk::new(128 << 20)).collect();
+        let map = layout.map(offset, len as u64);
+        for (column, bytes) in map.columns.iter().zip(spread(&map, &block.clone().into())) {
+            let at = column.offset + format::label::DATA_START;
+            disks[column.child].write_at(&[IoSlice::new(bytes.bytes())], at).unwrap();
+            if damaged.contains(&column.child) {
+                disks[column.child].rot(at + 5, 1);
+            }
+        }
+        let leaf = |child: usize| Leaf::new(child as u64, Arc::new(disks[child].clone()));
+        let sides: Vec<Side> =
+            (0..8).map(|child| Side::from((!away.contains(&child)).then(|| leaf(child)))).collect();
+        let from = Columns { sides: &sides, purpose: Purpose::SyncRead, vdev: 0 };
+        let mut buf = vec![0; len];
+        let outcome = read(&layout, from, offset, &mut buf, &mut |bytes| bytes == block).ok()?;
+        if outcome.good && away.is_empty() {
+            let all = verify(&layout, from, offset, &mut buf, &mut |bytes| bytes == block).unwrap();
+            let of_block: BTreeSet<usize> = map.columns.iter().map(|column| column.child).collect();
+            let wanted: Vec<usize> =
+                damaged.iter().copied().filter(|child| of_block.contains(child)).collect();
+            assert_eq!(all.damaged, wanted, "{offset} {len}");
+        }
+        Some(outcome)
+    }
+
+    #[test]
+    fn blocks_of_draid_are_read_without_as_many_devices_as_parity_allows() {
+        let group = 5 << 24;
+        // Within a group, and across the border of two.
+        for (offset, len) in [(0, 100), ((40 * 5) << 12, 131_072), (group - ((2 * 5) << 12), 70_000)] {
+            assert!(read_draid(offset, len, &[], &[]).unwrap().good);
+            for first in 0..8 {
+                for second in 0..first {
+                    for (away, damaged) in [
+                        (vec![first, second], vec![]),
+                        (vec![first], vec![second]),
+                        (vec![], vec![second, first]),
+                    ] {
+                        let outcome = read_draid(offset, len, &away, &damaged);
+                        assert!(outcome.is_some_and(|outcome| outcome.good), "{offset} {away:?} {damaged:?}");
+                    }
+                }
+            }
+        }
+        let map = Spread::Draid(
+            Draid::new(DraidSpec { ashift: 12, children: 8, parity: 2, data: 3, spares: 1, groups: 7 })
+                .unwrap(),
+        )
+        .map(0, 131_072);
+        let three: Vec<usize> = map.columns.iter().take(3).map(|column| column.child).collect();
+        assert!(read_draid(0, 131_072, &three, &[]).is_none_or(|outcome| !outcome.good));
     }
 
     #[test]

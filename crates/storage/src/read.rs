@@ -69,9 +69,14 @@ impl Storage {
         replicas.into_iter()
     }
 
+    /// As [`Storage::replicas_of`], in the order in which they are to be read.
+    fn replicas_by_load(&self, dva: &Dva, birth: Txg) -> Vec<usize> {
+        self.vdevs().top_of(dva).map_or_else(|_| vec![0], |top| top.replicas_by_load(birth, dva.offset))
+    }
+
     /// Whether the device of this replica may lack what was born in `birth`.
     pub(crate) fn is_stale(&self, dva: &Dva, replica: usize, birth: Txg) -> bool {
-        self.vdevs().top_of(dva).is_ok_and(|top| top.raidz().is_none() && top.is_stale(replica, birth))
+        self.vdevs().top_of(dva).is_ok_and(|top| top.spread().is_none() && top.is_stale(replica, birth))
     }
 
     /// Whether `raw` are the bytes of which `block` has the checksum.
@@ -201,7 +206,7 @@ impl Reader<'_> {
         let mut last = None;
         let mut tried = Vec::new();
         for dva in block.copies() {
-            for replica in self.storage.replicas_of(&dva, block.physical_birth()) {
+            for replica in self.storage.replicas_by_load(&dva, block.physical_birth()) {
                 match self.read_copy(block, dva, replica, depth, raw) {
                     Ok(()) => return Ok(()),
                     Err(ReadError::NoGoodCopy { .. }) => tried.push(dva),
@@ -274,7 +279,7 @@ impl Reader<'_> {
             let is_good = &mut |raw: &[u8]| self.storage.has_checksum(block, raw);
             return self.storage.read_moved(&places, source, way, raw, is_good);
         }
-        let is_stale = top.raidz().is_none() && top.is_stale(replica, block.physical_birth());
+        let is_stale = top.spread().is_none() && top.is_stale(replica, block.physical_birth());
         if is_stale && block.checksum_kind == format::ChecksumKind::Off {
             // Nothing proves that the device has this block and not an older one.
             return Ok(whether(false));

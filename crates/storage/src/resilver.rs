@@ -97,7 +97,7 @@ impl Storage {
                 (0..children.len()).filter(lacks).map(|replica| (*dva, replica)).collect()
             }
             // The columns that differ are found when the block is written.
-            Shape::Raidz { .. } if (0..top.places().count()).any(|leaf| lacks(&leaf)) => vec![(*dva, 0)],
+            Shape::Parity { .. } if (0..top.places().count()).any(|leaf| lacks(&leaf)) => vec![(*dva, 0)],
             _ => Vec::new(),
         }
     }

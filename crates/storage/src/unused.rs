@@ -8,6 +8,7 @@ use std::io::IoSlice;
 
 use format::label::DATA_START;
 
+use crate::layout::Spread;
 use crate::{Leaf, Shape, TopVdev, WriteError};
 
 /// Bytes that are written at once.
@@ -18,7 +19,12 @@ impl TopVdev {
     /// without what stands before its allocatable area.
     #[must_use]
     pub fn range_on(&self, child: usize, offset: u64, len: u64) -> (u64, u64) {
-        let Shape::Raidz { sides, .. } = &self.shape else { return (offset, len) };
+        let sides = match &self.shape {
+            Shape::Parity { layout: Spread::Raidz(_), sides } => sides,
+            // No range of a draid vdev is one range of each child.
+            Shape::Parity { layout: Spread::Draid(_), .. } => return (0, 0),
+            _ => return (offset, len),
+        };
         let (width, child) = (sides.len() as u64, child as u64);
         // Sectors go to the children in turn.
         let row = |at: u64| (at >> self.ashift).saturating_sub(child).div_ceil(width) << self.ashift;
@@ -34,7 +40,7 @@ impl TopVdev {
             Shape::Mirror(children) => {
                 children.iter().position(|child| child.as_ref().is_some_and(|leaf| leaf.guid == guid))
             }
-            Shape::Raidz { sides, .. } => {
+            Shape::Parity { sides, .. } => {
                 sides.iter().position(|side| side.leaves().any(|leaf| leaf.guid == guid))
             }
             Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_) => None,
@@ -49,7 +55,9 @@ impl TopVdev {
         for leaf in self.written() {
             let child = self.child_of(leaf.guid).expect("a leaf of this vdev");
             let (offset, len) = self.range_on(child, offset, len);
-            leaf.discard(offset, len)?;
+            if len > 0 {
+                leaf.discard(offset, len)?;
+            }
         }
         Ok(())
     }
@@ -88,6 +96,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::allocator::Class;
     use crate::host::ScriptedDisk;
     use crate::layout::Raidz;
 
@@ -101,9 +110,9 @@ mod tests {
                 ashift: 12,
                 asize: 1 << 30,
                 metaslab_shift: 24,
-                is_log: false,
-                shape: Shape::Raidz {
-                    layout: Raidz::new(12, width, parity).unwrap(),
+                class: Class::Normal,
+                shape: Shape::Parity {
+                    layout: Spread::Raidz(Raidz::new(12, width, parity).unwrap()),
                     sides: (0..width as u64).map(side).collect(),
                 },
             };

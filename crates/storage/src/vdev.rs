@@ -9,9 +9,10 @@ use std::time::Duration;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::{Txg, label};
 
+use crate::allocator::Class;
 use crate::error::{Layout, NotYet, ReadError, Unwritable, WriteError};
 use crate::host::Disk;
-use crate::layout::{GANG_HEADER, Raidz};
+use crate::layout::{self, GANG_HEADER, Spread};
 use crate::leaf::Leaf;
 use crate::meter::Purpose;
 use crate::moved::Moves;
@@ -26,10 +27,10 @@ pub enum Shape {
     Disk(Leaf),
     /// Identical children; absent ones are `None`.
     Mirror(Vec<Option<Leaf>>),
-    /// Rows of data and parity columns.
-    Raidz {
+    /// Columns of data and parity: raidz and draid.
+    Parity {
         /// How blocks are spread over the sides.
-        layout: Raidz,
+        layout: Spread,
         /// Children in order.
         sides: Vec<Side>,
     },
@@ -42,6 +43,9 @@ pub enum Shape {
     /// A layout that this build does not read.
     Unsupported(Layout),
 }
+
+/// log2 of the bytes of a mirror that one of its idle devices reads before it is another one's turn.
+const NEIGHBOURS_SHIFT: u32 = 21;
 
 /// One top-level vdev.
 #[derive(Clone, Debug)]
@@ -56,8 +60,8 @@ pub struct TopVdev {
     pub asize: u64,
     /// log2 of the metaslab size.
     pub metaslab_shift: u32,
-    /// Holds intent logs only.
-    pub is_log: bool,
+    /// What it is for.
+    pub class: Class,
     /// Where the bytes go.
     pub shape: Shape,
 }
@@ -88,24 +92,47 @@ impl TopVdev {
     #[must_use]
     pub fn asize_of(&self, psize: u64) -> u64 {
         match &self.shape {
-            Shape::Raidz { layout, .. } => layout.asize(psize),
+            Shape::Parity { layout, .. } => layout.sizes().asize(psize),
             _ => psize.next_multiple_of(1 << self.ashift),
         }
     }
 
     /// How blocks are spread, where parity goes with them.
     #[must_use]
-    pub fn raidz(&self) -> Option<Raidz> {
-        match self.shape {
-            Shape::Raidz { layout, .. } => Some(layout),
+    pub fn spread(&self) -> Option<&Spread> {
+        match &self.shape {
+            Shape::Parity { layout, .. } => Some(layout),
             _ => None,
         }
+    }
+
+    /// The bytes of a metaslab.
+    #[must_use]
+    pub fn metaslab(&self, index: u64) -> Range<u64> {
+        let unit = self.spread().map_or(1 << self.ashift, |layout| layout.sizes().unit());
+        layout::metaslab(index, self.metaslab_shift, unit)
+    }
+
+    /// Bytes of all metaslabs.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        let size = |index| {
+            let bytes = self.metaslab(index);
+            bytes.end - bytes.start
+        };
+        (0..self.metaslab_count()).map(size).sum()
     }
 
     /// Accounted bytes per 512 allocated: 512 but for raidz, whose parity is not charged.
     #[must_use]
     pub fn deflate_ratio(&self) -> u64 {
         (1 << 17) / (self.asize_of(1 << 17) >> 9)
+    }
+
+    /// Whether it holds intent logs only.
+    #[must_use]
+    pub fn is_log(&self) -> bool {
+        self.class == Class::Log
     }
 
     /// Number of metaslabs.
@@ -117,7 +144,7 @@ impl TopVdev {
     /// Whether new blocks of data and metadata may go here.
     #[must_use]
     pub fn is_normal(&self) -> bool {
-        !self.is_log
+        self.class.takes_blocks()
             && !matches!(self.shape, Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_))
     }
 
@@ -128,7 +155,7 @@ impl TopVdev {
     pub fn writable(&self) -> Result<(), Unwritable> {
         match self.shape {
             Shape::Disk(_) | Shape::Hole | Shape::Moved(_) => Ok(()),
-            Shape::Mirror(_) | Shape::Raidz { .. } => Ok(()),
+            Shape::Mirror(_) | Shape::Parity { .. } => Ok(()),
             Shape::Missing => Err(Unwritable::Missing),
             Shape::Unsupported(layout) => Err(Unwritable::Layout(layout)),
         }
@@ -144,7 +171,7 @@ impl TopVdev {
         let (one, many, sides): (Option<&Leaf>, &[Option<Leaf>], &[Side]) = match &self.shape {
             Shape::Disk(leaf) => (Some(leaf), &[], &[]),
             Shape::Mirror(children) => (None, children, &[]),
-            Shape::Raidz { sides, .. } => (None, &[], sides),
+            Shape::Parity { sides, .. } => (None, &[], sides),
             Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_) => (None, &[], &[]),
         };
         let of_sides = sides.iter().flat_map(Side::places);
@@ -160,7 +187,7 @@ impl TopVdev {
                 return true;
             }
             (Shape::Mirror(children), _) => children.get_mut(number),
-            (Shape::Raidz { sides, .. }, _) => sides.iter_mut().flat_map(Side::places_mut).nth(number),
+            (Shape::Parity { sides, .. }, _) => sides.iter_mut().flat_map(Side::places_mut).nth(number),
             _ => None,
         };
         let found = place.is_some();
@@ -170,7 +197,7 @@ impl TopVdev {
 
     /// The numbers of the leaves of side `side`, where several share blocks.
     pub(crate) fn numbers_of_side(&self, side: usize) -> Range<usize> {
-        let Shape::Raidz { sides, .. } = &self.shape else { return side..side + 1 };
+        let Shape::Parity { sides, .. } = &self.shape else { return side..side + 1 };
         let start = sides[..side].iter().map(|side| side.places().len()).sum();
         start..start + sides[side].places().len()
     }
@@ -188,7 +215,10 @@ impl TopVdev {
     #[must_use]
     pub fn asize_of_leaf(&self) -> u64 {
         match &self.shape {
-            Shape::Raidz { sides, .. } => {
+            Shape::Parity { layout: Spread::Draid(layout), .. } => {
+                layout.asize_of_child(self.metaslab_count() << self.metaslab_shift)
+            }
+            Shape::Parity { sides, .. } => {
                 let used = self.metaslab_count() << self.metaslab_shift;
                 used.div_ceil(sides.len() as u64).next_multiple_of(1 << self.ashift)
             }
@@ -217,6 +247,20 @@ impl TopVdev {
         replicas
     }
 
+    /// As [`TopVdev::replicas_of`], in the order in which a block at `offset` is to be read: the device that works on the fewest requests
+    /// first. Of equal ones the offset decides, so that neighbours are read from one device.
+    pub(crate) fn replicas_by_load(&self, birth: Txg, offset: u64) -> Vec<usize> {
+        let mut replicas = self.replicas_of(birth);
+        if let count @ 2.. = replicas.len() {
+            replicas.rotate_left((offset >> NEIGHBOURS_SHIFT) as usize % count);
+            replicas.sort_by_key(|replica| {
+                let load = self.child(*replica).map_or(usize::MAX, |leaf| leaf.meter.load());
+                (self.is_stale(*replica, birth), load)
+            });
+        }
+        replicas
+    }
+
     /// Whether the leaf of this replica may lack a block that was born in `birth`.
     pub(crate) fn is_stale(&self, replica: usize, birth: Txg) -> bool {
         self.child(replica).is_some_and(|leaf| leaf.health.misses(birth))
@@ -233,7 +277,7 @@ impl TopVdev {
     pub fn can_lose(&self, guid: u64) -> bool {
         let (lacking, spare): (Vec<TxgRuns>, usize) = match &self.shape {
             Shape::Mirror(children) => (vec![Side::new(children.clone()).lacking(guid)], 0),
-            Shape::Raidz { layout, sides } => {
+            Shape::Parity { layout, sides } => {
                 (sides.iter().map(|side| side.lacking(guid)).collect(), layout.parity())
             }
             Shape::Disk(_) | Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_) => {
@@ -271,10 +315,10 @@ impl TopVdev {
     ) -> Result<Outcome, ReadError> {
         let replica = source.replica;
         let leaf = match &self.shape {
-            Shape::Raidz { layout, sides } => {
+            Shape::Parity { layout, sides } => {
                 let (vdev, purpose) = (self.id, source.purpose);
                 let mut read_from = |sides: &[Side]| {
-                    raidz::read(*layout, Columns { sides, purpose, vdev }, offset, buf, is_good)
+                    raidz::read(layout, Columns { sides, purpose, vdev }, offset, buf, is_good)
                 };
                 let is_stale = |leaf: &Leaf| leaf.health.misses(source.birth);
                 let lacks_any = sides.iter().flat_map(Side::leaves).any(is_stale);
@@ -316,15 +360,15 @@ impl TopVdev {
         is_good: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Outcome, ReadError> {
         match &self.shape {
-            Shape::Raidz { layout, sides } => {
+            Shape::Parity { layout, sides } => {
                 let from = |sides| Columns { sides, purpose: source.purpose, vdev: self.id };
-                let mut outcome = raidz::verify(*layout, from(sides), offset, buf, is_good)?;
+                let mut outcome = raidz::verify(layout, from(sides), offset, buf, is_good)?;
                 if !outcome.good && sides.iter().any(Side::has_several) {
                     // Of a side with several devices another one may have what is right.
                     outcome = self.read(source, offset, buf, is_good)?;
                 }
                 if outcome.good {
-                    raidz::compare_several(*layout, from(sides), offset, buf, &mut outcome);
+                    raidz::compare_several(layout, from(sides), offset, buf, &mut outcome);
                 }
                 Ok(self.without_stale(outcome, source.birth))
             }
@@ -472,15 +516,24 @@ impl Vdevs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Raidz;
 
     #[test]
     fn sizes_and_ratios_of_raidz_are_those_of_openzfs() {
         for (ashift, parity, width, ratio) in [(12, 3, 6, 240), (9, 3, 6, 254), (12, 1, 5, 409)] {
-            let layout = Raidz::new(ashift, width, parity).unwrap();
-            let shape = Shape::Raidz { layout, sides: vec![Side::from(None); width] };
-            let top =
-                TopVdev { id: 0, guid: 1, ashift, asize: 1 << 30, metaslab_shift: 24, is_log: false, shape };
-            assert_eq!(top.asize_of(128 << 10), layout.asize(128 << 10));
+            let layout = Spread::Raidz(Raidz::new(ashift, width, parity).unwrap());
+            let layout_sizes = layout.sizes();
+            let shape = Shape::Parity { layout, sides: vec![Side::from(None); width] };
+            let top = TopVdev {
+                id: 0,
+                guid: 1,
+                ashift,
+                asize: 1 << 30,
+                metaslab_shift: 24,
+                class: Class::Normal,
+                shape,
+            };
+            assert_eq!(top.asize_of(128 << 10), layout_sizes.asize(128 << 10));
             assert_eq!(top.deflate_ratio(), ratio);
         }
     }

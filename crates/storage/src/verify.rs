@@ -154,7 +154,7 @@ impl Storage {
             return self.write_over_moved(&places, raw);
         }
         let top = self.vdevs().top_of(dva)?;
-        let Some(layout) = top.raidz() else {
+        let Some(layout) = top.spread() else {
             return self.write_part(top, top.written_leaf(replica)?, dva.offset, raw);
         };
         let map = layout.map(dva.offset, raw.len() as u64);

@@ -270,7 +270,7 @@ impl<'a> Writer<'a> {
     pub fn put(&mut self, dva: Dva, payload: Payload) -> Result<(), WriteError> {
         let vdev = dva.vdev.0;
         self.bytes += payload.bytes().len() as u64;
-        let Some(layout) = self.storage.vdevs().tops()[vdev as usize].raidz() else {
+        let Some(layout) = self.storage.vdevs().tops()[vdev as usize].spread() else {
             return self.append(Target { vdev, child: None }, dva.offset, payload);
         };
         let map = layout.map(dva.offset, payload.bytes().len() as u64);

@@ -504,7 +504,7 @@ fn no_data_stays_on_a_device_for_logs() {
     expect_datasets(&manifest, &pool, |_| Expect::All);
     assert_eq!(pool.read_only(), None);
     let log_writes = |pool: &Pool| -> u64 {
-        let logs = pool.storage().vdevs().tops().iter().filter(|top| top.is_log);
+        let logs = pool.storage().vdevs().tops().iter().filter(|top| top.is_log());
         logs.flat_map(storage::TopVdev::leaves).map(|leaf| leaf.meter.stats().write_bytes).sum()
     };
     let before = log_writes(&pool);

@@ -35,7 +35,6 @@ static NO_EFFECT: &[NoEffect] = &[
     kept("sharenfs", &["off"], "nothing is shared"),
     kept("sharesmb", &["off"], "nothing is shared"),
     kept("snapdev", &["hidden"], DEVICES),
-    kept("special_small_blocks", &["0"], "small blocks are not put on special devices"),
     kept("volmode", &["default", "none"], DEVICES),
     kept("volthreading", &["on"], DEVICES),
     kept("vscan", &["off"], "files are not scanned"),

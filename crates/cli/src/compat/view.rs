@@ -14,6 +14,7 @@ use pool::{AuxKind, AuxVdev, Found};
 use scan::{ScanStatus, Scans as _};
 use server::{Figures, Halted, MemberFigures, Silence};
 use storage::host::{Access, Disk, FileDisk};
+use storage::{Vdevs, allocator};
 
 pub use super::naming::Naming;
 use crate::around::Surroundings;
@@ -179,6 +180,21 @@ impl VdevView {
             false if up + self.spare >= self.children.len() => State::Degraded,
             false => State::Unavail,
         };
+    }
+
+    /// Gives a top-level vdev and all below it the class that the open pool knows.
+    fn classify(&mut self, vdevs: &Vdevs) {
+        let class = match self.top.and_then(|id| vdevs.tops().get(id as usize)).map(|top| top.class) {
+            Some(allocator::Class::Special) => Class::Special,
+            Some(allocator::Class::Dedup) => Class::Dedup,
+            _ => return,
+        };
+        self.set_class(class);
+    }
+
+    fn set_class(&mut self, class: Class) {
+        self.class = class;
+        self.children.iter_mut().for_each(|child| child.set_class(class));
     }
 
     /// This vdev and all below it.
@@ -384,6 +400,7 @@ impl PoolView {
             Body::Open(session) => {
                 let config = session.pool().info().config;
                 let mut tree = tops(config.tree.children.iter(), &session.devices, naming);
+                tree.iter_mut().for_each(|vdev| vdev.classify(session.pool().storage().vdevs()));
                 let leaves = session.pool().leaves();
                 let sizes: BTreeMap<u64, u64> = leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
                 let members = self.members();
@@ -441,12 +458,10 @@ fn tops<'a>(
     vdevs
         .filter(|vdev| !matches!(vdev.kind, VdevKind::Hole | VdevKind::Indirect))
         .map(|vdev| {
-            let class = match vdev.extra.get_str("allocation_bias") {
-                _ if vdev.top.as_ref().is_some_and(|top| top.is_log) => Class::Log,
-                Some("special") => Class::Special,
-                Some("dedup") => Class::Dedup,
-                Some("log") => Class::Log,
-                _ => Class::Normal,
+            // Labels do not say what else a vdev may be for.
+            let class = match vdev.top.as_ref().is_some_and(|top| top.is_log) {
+                true => Class::Log,
+                false => Class::Normal,
             };
             let mut view = view(vdev, devices, class, naming);
             view.top = Some(vdev.id as u32);

@@ -22,7 +22,7 @@ use super::Call;
 use super::dataset_values::{self, Creation};
 use super::key_material::Occasion;
 use super::key_words::Given;
-use super::vdev_spec::{Class, Group, Spec, Top, replication};
+use super::vdev_spec::{Group, Spec, Top, replication};
 use super::zpool_create_wanted::{Refused, Wanted, read_options};
 use super::{aux_owner, no_effect, owner_quota};
 use crate::args::{Assignments, assignment};
@@ -333,7 +333,7 @@ pub(super) fn opened(layout: &Spec, disks: &[Arc<dyn Disk>]) -> (Vec<NewTop>, Ve
     let of = |top: &Top| {
         let Group::As(shared) = top.group else { unreachable!("other groups were refused") };
         let disks = rest.by_ref().take(top.devices.len()).collect();
-        NewTop { layout: shared, is_log: top.class == Class::Log, disks }
+        NewTop { layout: shared, class: top.class.of_vdev(), disks }
     };
     let tops = layout.tops.iter().map(of).collect();
     (tops, rest.collect())

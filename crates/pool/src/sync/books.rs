@@ -7,7 +7,7 @@ use dmu::{Frozen, Tx};
 use dsl::bookmark::Freed;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::{ChecksumKind, Compression, Corrupt, Txg};
-use storage::allocator::{AllocError, Allocator};
+use storage::allocator::{AllocError, Allocator, Want};
 use storage::{Storage, WriteError, Writer};
 
 use crate::brt::Brt;
@@ -51,8 +51,8 @@ pub(super) struct Needs {
 }
 
 impl dmu::Space for Books<'_> {
-    fn allocate(&mut self, psize: u64, copies: u8) -> Result<[Dva; 3], WriteError> {
-        self.allocator.allocate(psize, copies, self.txg, &mut self.source).map_err(|error| match error {
+    fn allocate(&mut self, want: Want) -> Result<[Dva; 3], WriteError> {
+        self.allocator.allocate_for(want, self.txg, &mut self.source).map_err(|error| match error {
             AllocError::NoSpace { .. } => WriteError::NoSpace,
             AllocError::Source { source: Error::Dmu(dmu::Error::Block { source, .. }), .. } => {
                 WriteError::Read(source)

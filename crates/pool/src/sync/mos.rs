@@ -100,6 +100,7 @@ impl Syncing<'_> {
             copies: 3,
             dedup: None,
             redundant: Redundant::All,
+            small_blocks: 0,
             embed: active(&features::EMBEDDED_DATA),
             hole_birth: active(&features::HOLE_BIRTH),
             single: self.mos().version() < version::COPIES,

@@ -237,7 +237,7 @@ impl<'a> Batch<'a> {
     /// The device refused: drop the batch and sync instead.
     pub fn place_data(&mut self, txg: Txg, object: &Object, offset: u64) -> Result<Option<BlockPtr>> {
         let pool = &self.dataset.pool;
-        if pool.storage.vdevs().tops().iter().any(|top| top.is_log) {
+        if pool.storage.vdevs().tops().iter().any(|top| top.is_log()) {
             return Ok(None);
         }
         let mut asked = 0;

@@ -84,7 +84,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
     let before = state.mos_on_disk(inner)?;
     let tops = inner.storage.vdevs().tops();
     let mut source = Source { objset: before.as_ref(), tops, maps: &state.table, logs: &state.logs };
-    let whole = tops.iter().any(|top| matches!(top.shape, Shape::Raidz { .. }));
+    let whole = tops.iter().any(|top| matches!(top.shape, Shape::Parity { .. }));
     let size = if whole { WHOLE } else { PIECE }.max(asked);
     // What was promised to transactions stays theirs, and part of the reserve of a full pool: what it takes to sync
     // instead.
@@ -102,9 +102,9 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
             Err(_) => break,
         };
         let top = &tops[dva.vdev.0 as usize];
-        let divisible = !matches!(top.shape, Shape::Raidz { .. });
+        let divisible = !matches!(top.shape, Shape::Parity { .. });
         let unit = (zil::BLOCK_MIN as u64).max(1 << top.ashift);
-        pieces.push(Piece { dva, size, divisible, is_log: top.is_log, unit, sector: 1 << top.ashift });
+        pieces.push(Piece { dva, size, divisible, is_log: top.is_log(), unit, sector: 1 << top.ashift });
         got += taken;
     }
     Ok(pieces)

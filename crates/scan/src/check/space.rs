@@ -123,8 +123,7 @@ pub(super) fn compare(inner: &Inner, claims: &Claims, report: &mut dyn FnMut(Fin
         let top = &tops[vdev as usize];
         let (_, claimed) = &claims.vdevs[&vdev];
         for metaslab in 0..maps.len() as u32 {
-            let start = u64::from(metaslab) << top.metaslab_shift;
-            let bytes = start..start + (1 << top.metaslab_shift);
+            let bytes = top.metaslab(metaslab.into());
             let mut allocated = Sectors::new(top.ashift);
             let mut wrong = None;
             source.replay(format::VdevId(vdev), metaslab, &mut |entry| {

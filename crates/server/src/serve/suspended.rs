@@ -1,5 +1,6 @@
 //! A server whose pool is suspended because a device refuses its writes.
 
+use format::Guid;
 use pool::{FailMode, Noticed, Pool};
 use scan::Scans as _;
 
@@ -51,8 +52,9 @@ impl Server {
         let name = self.live.name().to_owned();
         let (live, commands) = (self.live.clone(), self.commands.clone());
         let watching = std::thread::Builder::new().name("cenote-devices".into()).spawn(move || {
+            let mut tried = None;
             while let Some((news, pause)) = watch.look() {
-                use_spares(&live, &*commands);
+                use_spares(&live, &*commands, &mut tried);
                 for noticed in news {
                     match noticed {
                         Noticed::Silent(silent) => {
@@ -144,13 +146,16 @@ impl Server {
     }
 }
 
-/// Has spares fill in for devices that failed. Another command that changes the pool comes first.
-fn use_spares(live: &Live, commands: &dyn Commands) {
+/// Has spares fill in for devices that failed. Another command that changes the pool comes first. What was tried is not tried again
+/// before something changes.
+fn use_spares(live: &Live, commands: &dyn Commands, tried: &mut Option<(Vec<Guid>, usize)>) {
     let Ok(pool) = live.pool() else { return };
-    if !pool.wants_spares() {
+    let wanted = pool.wants_spares();
+    if wanted.is_none() || wanted == *tried {
         return;
     }
     let Some(_turn) = live.turn_unless(|| live.is_closing()) else { return };
+    *tried = wanted;
     let used = pool.use_spares().and_then(|helped| pool.resilver_joined().map(|()| helped));
     match used {
         Ok(helped) if helped.is_empty() => {}

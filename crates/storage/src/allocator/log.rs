@@ -7,7 +7,7 @@
 use format::Txg;
 use format::blkptr::Dva;
 
-use super::{AllocError, Allocator, SpaceMapSource};
+use super::{AllocError, Allocator, Class, SpaceMapSource};
 
 impl Allocator {
     /// Allocates room for `psize` bytes of an intent log: on a log device that has room, else anywhere. `txg` may
@@ -27,7 +27,7 @@ impl Allocator {
         assert!(txg > self.synced[0], "a block is born in a txg that is not synced");
         for index in 0..self.vdevs.len() {
             let vdev = &mut self.vdevs[index];
-            if vdev.spec.is_log
+            if vdev.spec.class == Class::Log
                 && vdev.allocating
                 && let Some((metaslab, dva)) = vdev.allocate(psize, &[], txg, self.synced[0], source)?
             {

@@ -9,9 +9,12 @@
 //! Space freed in a txg is handed out again only when two more txgs are on disk, so that the uberblocks we
 //! may have to fall back to still find their blocks. The same calls give the same results.
 
+mod class;
+mod error;
 mod free;
 mod kept;
 mod log;
+mod maps;
 pub mod metaslab;
 mod obsolete;
 pub mod segments;
@@ -23,8 +26,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use format::blkptr::Dva;
 use format::{Corrupt, MAX_BLOCK, Txg, VdevId};
 
-use crate::layout::Raidz;
+use crate::layout::{self, Sizes};
 
+pub use class::{Class, Holds};
+pub use error::{AllocError, FreeError};
+pub use maps::{MetaslabChange, SpaceMapSource};
 pub use metaslab::{MapEntry, Metaslab, Runs};
 pub use segments::{Conflict, Segments};
 use vdev_space::VdevSpace;
@@ -47,21 +53,45 @@ pub struct VdevSpec {
     pub ashift: u8,
     /// log2 of the metaslab size, in bytes; the tail beyond the last whole metaslab is not used.
     pub metaslab_shift: u8,
-    /// Keeps intent logs only; normal blocks never go there.
-    pub is_log: bool,
+    /// What it is for.
+    pub class: Class,
     /// How blocks are spread where parity goes with them.
-    pub raidz: Option<Raidz>,
+    pub sizes: Option<Sizes>,
 }
 
 impl VdevSpec {
     /// Bytes that a block of `psize` bytes occupies.
     #[must_use]
     pub const fn asize_of(&self, psize: u64) -> u64 {
-        match self.raidz {
-            Some(layout) => layout.asize(psize),
+        match self.sizes {
+            Some(sizes) => sizes.asize(psize),
             None => psize.next_multiple_of(1 << self.ashift),
         }
     }
+
+    /// Blocks lie at multiples of so many bytes.
+    const fn unit(&self) -> u64 {
+        match self.sizes {
+            Some(sizes) => sizes.unit(),
+            None => 1 << self.ashift,
+        }
+    }
+
+    /// The bytes of a metaslab.
+    const fn metaslab(&self, index: u64) -> std::ops::Range<u64> {
+        layout::metaslab(index, self.metaslab_shift as u32, self.unit())
+    }
+}
+
+/// Room that is wanted for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// Bytes of the block.
+    pub psize: u64,
+    /// In so many places, 1 to 3.
+    pub copies: u8,
+    /// What it holds.
+    pub holds: Holds,
 }
 
 /// Bytes by state. `size == allocated + deferred + allocatable`.
@@ -89,81 +119,6 @@ impl Space {
     }
 }
 
-/// What changed in one metaslab: allocations happened before frees. Lists are (byte offset within the vdev,
-/// bytes), ascending, coalesced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetaslabChange {
-    /// Top-level vdev.
-    pub vdev: VdevId,
-    /// Index of the metaslab.
-    pub metaslab: u32,
-    /// Allocated since the last call.
-    pub allocs: Runs,
-    /// Freed since the last call.
-    pub frees: Runs,
-}
-
-/// Reads space maps for the allocator.
-pub trait SpaceMapSource {
-    /// Why a space map could not be read.
-    type Error;
-
-    /// Calls `each` for all entries of a metaslab's space map (and of the log space maps that belong to it),
-    /// oldest first, **as of the last synced txg**: changes of a txg that is being synced are left out. (The
-    /// blocks of the last synced state are still there, so an older root can be read while a new one is made.)
-    ///
-    /// # Errors
-    /// When a block cannot be read or an entry not be decoded.
-    fn replay(
-        &mut self,
-        vdev: VdevId,
-        metaslab: u32,
-        each: &mut dyn FnMut(MapEntry),
-    ) -> Result<(), Self::Error>;
-}
-
-/// Why nothing was allocated.
-#[derive(Debug, thiserror::Error)]
-pub enum AllocError<E> {
-    /// There are not as many runs of that many bytes as copies.
-    #[error("no free run of {psize} bytes for each copy")]
-    NoSpace {
-        /// Bytes asked for.
-        psize: u64,
-    },
-    /// A space map could not be read.
-    #[error("space map of metaslab {metaslab} of vdev {vdev} cannot be read")]
-    Source {
-        /// Top-level vdev.
-        vdev: VdevId,
-        /// Index of the metaslab.
-        metaslab: u32,
-        /// The reader's reason.
-        source: E,
-    },
-    /// A space map contradicts itself or its header.
-    #[error("space map of metaslab {metaslab} of vdev {vdev} is damaged: {damage}")]
-    Damaged {
-        /// Top-level vdev.
-        vdev: VdevId,
-        /// Index of the metaslab.
-        metaslab: u32,
-        /// What is wrong.
-        damage: Corrupt,
-    },
-}
-
-/// Why a block was not freed. Nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FreeError {
-    /// No allocation can be there: unknown vdev, beyond the last metaslab, across a border, not aligned.
-    #[error("{0:?} is not a place on this pool")]
-    NoSuchPlace(Dva),
-    /// The range, or part of it, is already free.
-    #[error("{0:?} is not allocated")]
-    NotAllocated(Dva),
-}
-
 /// The space of all top-level vdevs. One thread allocates; [`Space`] values are plain copies for others.
 #[derive(Clone, Debug)]
 pub struct Allocator {
@@ -175,8 +130,8 @@ pub struct Allocator {
     pending: BTreeSet<(Txg, usize, u32)>,
     /// (txg, index in `vdevs`, metaslab) with frees that are not reusable yet.
     settling: BTreeSet<(Txg, usize, u32)>,
-    /// Index in `vdevs` of the one whose turn it is.
-    rotor: usize,
+    /// By class: index in `vdevs` of the one whose turn it is.
+    rotors: [usize; Class::COUNT],
     /// Blocks of this many bytes or more find no room.
     longest: u64,
     /// Somebody reads the pool as of this txg: what was freed later is not handed out again yet.
@@ -198,7 +153,7 @@ impl Allocator {
             synced: [synced; DEFER_TXGS + 1],
             pending: BTreeSet::new(),
             settling: BTreeSet::new(),
-            rotor: 0,
+            rotors: [0; Class::COUNT],
             longest: u64::MAX,
             leased: None,
             kept_until: None,
@@ -237,7 +192,7 @@ impl Allocator {
             "while something changes, vdevs come behind all others"
         );
         self.vdevs.insert(index, VdevSpace::new(spec, maps)?);
-        self.rotor = 0;
+        self.rotors = [0; Class::COUNT];
         Ok(())
     }
 
@@ -276,7 +231,7 @@ impl Allocator {
         };
         renumber(&mut self.pending);
         renumber(&mut self.settling);
-        self.rotor = 0;
+        self.rotors = [0; Class::COUNT];
         true
     }
 
@@ -296,15 +251,62 @@ impl Allocator {
         txg: Txg,
         source: &mut S,
     ) -> Result<[Dva; 3], AllocError<S::Error>> {
+        self.allocate_for(Want { psize, copies, holds: Holds::Data }, txg, source)
+    }
+
+    /// As [`Allocator::allocate`], on vdevs that are for what the block holds; where these have no room, on others.
+    ///
+    /// # Errors
+    /// As [`Allocator::allocate`].
+    ///
+    /// # Panics
+    /// As [`Allocator::allocate`].
+    pub fn allocate_for<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        want: Want,
+        txg: Txg,
+        source: &mut S,
+    ) -> Result<[Dva; 3], AllocError<S::Error>> {
+        let Want { psize, copies, holds } = want;
         assert!(psize > 0, "a block has bytes");
         assert!((1..=3).contains(&copies), "a block has one to three copies");
         assert!(txg > self.synced[0], "a block is born in a txg that is not synced");
         if psize >= self.longest {
             return Err(AllocError::NoSpace { psize });
         }
+        let mut refused = AllocError::NoSpace { psize };
+        for class in holds.classes() {
+            if !self.takes(*class, holds) {
+                continue;
+            }
+            match self.allocate_in(*class, want, txg, source) {
+                Err(error @ AllocError::NoSpace { .. }) => refused = error,
+                done => return done,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Whether blocks like this one are placed on vdevs of this class.
+    fn takes(&self, class: Class, holds: Holds) -> bool {
+        let mut those = self.vdevs.iter().filter(|vdev| vdev.takes(class)).peekable();
+        let is_there = those.peek().is_some();
+        let (allocated, size) =
+            those.fold((0, 0), |sum, vdev| (sum.0 + vdev.space.allocated, sum.1 + vdev.space.size));
+        is_there && (class != Class::Special || holds.fits_special(allocated, size))
+    }
+
+    fn allocate_in<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        class: Class,
+        want: Want,
+        txg: Txg,
+        source: &mut S,
+    ) -> Result<[Dva; 3], AllocError<S::Error>> {
+        let Want { psize, copies, .. } = want;
         let mut dvas = [Dva::default(); 3];
         for copy in 0..usize::from(copies) {
-            let error = match self.allocate_copy(psize, &dvas[..copy], txg, source) {
+            let error = match self.allocate_copy((class, psize), &dvas[..copy], txg, source) {
                 Ok(Some(dva)) => {
                     dvas[copy] = dva;
                     continue;
@@ -321,18 +323,19 @@ impl Allocator {
     /// One more copy beside `placed`; `None` when no vdev has room.
     fn allocate_copy<S: SpaceMapSource + ?Sized>(
         &mut self,
-        psize: u64,
+        (class, psize): (Class, u64),
         placed: &[Dva],
         txg: Txg,
         source: &mut S,
     ) -> Result<Option<Dva>, AllocError<S::Error>> {
         if placed.is_empty() {
-            self.advance_rotor();
+            self.advance_rotor(class);
         }
+        let rotor = self.rotors[class as usize];
         let count = self.vdevs.len();
         let mut order: Vec<(usize, usize, usize)> = (0..count)
-            .map(|turn| (turn, (self.rotor + turn) % count))
-            .filter(|(_, index)| self.vdevs[*index].takes_blocks())
+            .map(|turn| (turn, (rotor + turn) % count))
+            .filter(|(_, index)| self.vdevs[*index].takes(class))
             .map(|(turn, index)| {
                 let here = placed.iter().filter(|dva| dva.vdev == self.vdevs[index].spec.id).count();
                 (here, turn, index)
@@ -347,9 +350,9 @@ impl Allocator {
             self.pending.insert((txg, index, metaslab));
             if placed.is_empty() {
                 vdev.turn_left = (vdev.turn_left - dva.asize as i64).max(-(MAX_BLOCK as i64));
-                if index != self.rotor {
-                    self.vdevs[self.rotor].turn_left = 0;
-                    self.rotor = index;
+                if index != rotor {
+                    self.vdevs[rotor].turn_left = 0;
+                    self.rotors[class as usize] = index;
                 }
             }
             return Ok(Some(dva));
@@ -358,21 +361,25 @@ impl Allocator {
     }
 
     /// Ends the turn of a vdev that has had its bytes. What it had too many shortens its next turn.
-    fn advance_rotor(&mut self) {
-        if !self.vdevs.iter().any(VdevSpace::takes_blocks) {
+    fn advance_rotor(&mut self, class: Class) {
+        if !self.vdevs.iter().any(|vdev| vdev.takes(class)) {
             return;
         }
-        while !self.vdevs[self.rotor].takes_blocks() || self.vdevs[self.rotor].turn_left <= 0 {
-            self.rotor = (self.rotor + 1) % self.vdevs.len();
-            self.vdevs[self.rotor].turn_left += self.turn_of(self.rotor);
+        let mut rotor = self.rotors[class as usize];
+        while !self.vdevs[rotor].takes(class) || self.vdevs[rotor].turn_left <= 0 {
+            rotor = (rotor + 1) % self.vdevs.len();
+            if self.vdevs[rotor].takes(class) {
+                self.vdevs[rotor].turn_left += self.turn_of(class, rotor);
+            }
         }
+        self.rotors[class as usize] = rotor;
     }
 
     /// Bytes of one turn: emptier vdevs get longer ones, so that all fill up together.
-    fn turn_of(&self, index: usize) -> i64 {
-        let normal = self.vdevs.iter().filter(|vdev| vdev.takes_blocks());
+    fn turn_of(&self, class: Class, index: usize) -> i64 {
+        let those = self.vdevs.iter().filter(|vdev| vdev.takes(class));
         let (count, total) =
-            normal.fold((0, 0), |(count, total), vdev| (count + 1, total + vdev.space.allocatable()));
+            those.fold((0, 0), |(count, total), vdev| (count + 1, total + vdev.space.allocatable()));
         let mine = u128::from(self.vdevs[index].space.allocatable());
         let share = u128::from(CHUNK) * mine * count / u128::from(total.max(1));
         (share as u64).clamp(CHUNK / 8, CHUNK * 8) as i64
@@ -536,14 +543,14 @@ impl Allocator {
     /// Bytes that can be handed out now: of the normal class, where something may be placed.
     #[must_use]
     pub fn allocatable(&self) -> u64 {
-        let open = self.vdevs.iter().filter(|vdev| vdev.takes_blocks());
+        let open = self.vdevs.iter().filter(|vdev| vdev.takes(Class::Normal));
         open.map(|vdev| vdev.space.allocatable()).sum()
     }
 
-    /// Space of the normal class: all vdevs but logs.
+    /// Space of all vdevs but logs.
     #[must_use]
     pub fn space(&self) -> Space {
-        let normal = self.vdevs.iter().filter(|vdev| !vdev.spec.is_log);
+        let normal = self.vdevs.iter().filter(|vdev| vdev.spec.class.takes_blocks());
         normal.fold(Space::default(), |sum, vdev| Space {
             size: sum.size + vdev.space.size,
             allocated: sum.allocated + vdev.space.allocated,

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::layout::Raidz;
 
+mod classes;
+
 /// Space maps as the pool would keep them: all changes up to the last synced txg, per metaslab.
 #[derive(Clone, Default)]
 struct Maps {
@@ -55,7 +57,7 @@ impl SpaceMapSource for Maps {
 
 fn spec(id: u32, metaslab_shift: u8, count: u64) -> VdevSpec {
     let asize = (count << metaslab_shift) + (1 << (metaslab_shift - 1));
-    VdevSpec { id: VdevId(id), asize, ashift: 9, metaslab_shift, is_log: false, raidz: None }
+    VdevSpec { id: VdevId(id), asize, ashift: 9, metaslab_shift, class: Class::Normal, sizes: None }
 }
 
 fn pool(specs: &[VdevSpec]) -> Allocator {
@@ -213,7 +215,7 @@ fn copies_share_a_metaslab_an_eighth_apart_or_nearby_and_come_all_or_not_at_all(
 
 #[test]
 fn stripes_use_all_vdevs_in_turns_and_fill_them_together() {
-    let specs = [spec(0, 24, 16), spec(1, 24, 4), VdevSpec { is_log: true, ..spec(2, 24, 4) }];
+    let specs = [spec(0, 24, 16), spec(1, 24, 4), VdevSpec { class: Class::Log, ..spec(2, 24, 4) }];
     let (mut pool, mut maps) = (pool(&specs), Maps::default());
     let mut turns = 0;
     let mut last = None;
@@ -235,7 +237,8 @@ fn stripes_use_all_vdevs_in_turns_and_fill_them_together() {
 #[test]
 fn a_pool_of_many_tebibytes_costs_memory_for_what_is_loaded() {
     let asize = 1u64 << 50;
-    let spec = VdevSpec { id: VdevId(0), asize, ashift: 12, metaslab_shift: 34, is_log: false, raidz: None };
+    let spec =
+        VdevSpec { id: VdevId(0), asize, ashift: 12, metaslab_shift: 34, class: Class::Normal, sizes: None };
     let (mut pool, mut maps) = (Allocator::new(Txg(3)), Maps::default());
     pool.add_vdev(spec, []).unwrap();
     assert_eq!(pool.space().size, asize);
@@ -543,7 +546,7 @@ fn space_for_a_log_that_was_not_used_leaves_no_trace() {
 
 #[test]
 fn logs_go_to_log_devices_first() {
-    let specs = [spec(0, 24, 2), VdevSpec { is_log: true, ..spec(1, 16, 1) }];
+    let specs = [spec(0, 24, 2), VdevSpec { class: Class::Log, ..spec(1, 16, 1) }];
     let (mut pool, mut maps) = (pool(&specs), Maps::default());
     let vdevs = [(); 3].map(|()| pool.allocate_log(32 << 10, Txg(4), &mut maps).unwrap().vdev.0);
     assert_eq!(vdevs, [1, 1, 0]);
@@ -565,7 +568,7 @@ fn what_a_crash_left_is_claimed_where_it_lies() {
 #[test]
 fn blocks_on_raidz_take_their_parity_and_whole_multiples_until_the_vdev_is_full() {
     let layout = Raidz::new(9, 4, 2).unwrap();
-    let mut pool = pool(&[VdevSpec { raidz: Some(layout), ..spec(0, 20, 2) }]);
+    let mut pool = pool(&[VdevSpec { sizes: Some(Sizes::Raidz(layout)), ..spec(0, 20, 2) }]);
     let mut maps = Maps::default();
     let mut all = Vec::new();
     for psize in (512..=16_384).step_by(512).cycle() {

@@ -9,7 +9,7 @@ use format::blkptr::Dva;
 use format::{Corrupt, Txg};
 
 use super::metaslab::{Metaslab, Runs};
-use super::{AllocError, FreeError, METASLABS_MAX, Space, SpaceMapSource, VdevSpec};
+use super::{AllocError, Class, FreeError, METASLABS_MAX, Space, SpaceMapSource, VdevSpec};
 
 /// Copies of one block on the same vdev go to different metaslabs, so up to three are filled side by side.
 const SLOTS: usize = 3;
@@ -43,18 +43,20 @@ impl VdevSpace {
         if spec.asize >> 62 != 0 || count > METASLABS_MAX {
             return Err(Corrupt::new("asize of a top-level vdev", spec.asize));
         }
-        let size = 1 << spec.metaslab_shift;
-        let mut space = Space { size: count << spec.metaslab_shift, ..Space::default() };
+        let mut space = Space::default();
         let mut metaslabs = Vec::with_capacity(count as usize);
         let mut maps = maps.into_iter();
         for index in 0..count {
             let map = maps.next().flatten();
+            let bytes = spec.metaslab(index);
+            let size = bytes.end - bytes.start;
             if let Some(bytes) = map.filter(|bytes| *bytes > size || !bytes.is_multiple_of(1 << spec.ashift))
             {
                 return Err(Corrupt::new("allocated bytes of a space map", bytes));
             }
             space.allocated += map.unwrap_or(0);
-            metaslabs.push(Metaslab::new(index << spec.metaslab_shift, size, map));
+            space.size += size;
+            metaslabs.push(Metaslab::new(bytes.start, size, map));
         }
         Ok(VdevSpace {
             spec,
@@ -69,22 +71,23 @@ impl VdevSpace {
 
     /// See `Allocator::grow_vdev`.
     pub fn grow(&mut self, asize: u64) -> Result<(), Corrupt> {
-        let (shift, count) = (self.spec.metaslab_shift, asize >> self.spec.metaslab_shift);
+        let count = asize >> self.spec.metaslab_shift;
         if asize >> 62 != 0 || count > METASLABS_MAX || count < self.metaslabs.len() as u64 {
             return Err(Corrupt::new("asize of a top-level vdev", asize));
         }
         for index in self.metaslabs.len() as u64..count {
-            self.metaslabs.push(Metaslab::new(index << shift, 1 << shift, None));
+            let bytes = self.spec.metaslab(index);
+            self.space.size += bytes.end - bytes.start;
+            self.metaslabs.push(Metaslab::new(bytes.start, bytes.end - bytes.start, None));
         }
         self.spec.asize = asize;
-        self.space.size = count << shift;
         self.refused = u64::MAX;
         Ok(())
     }
 
-    /// Whether blocks of the normal class are placed here.
-    pub fn takes_blocks(&self) -> bool {
-        self.allocating && !self.spec.is_log
+    /// Whether blocks of this class are placed here.
+    pub fn takes(&self, class: Class) -> bool {
+        self.allocating && self.spec.class == class
     }
 
     pub fn is_active(&self, metaslab: u32) -> bool {
@@ -233,12 +236,15 @@ impl VdevSpace {
 
     /// Whether an allocation can be there.
     pub const fn is_place(&self, dva: &Dva) -> bool {
-        let size = 1u64 << self.spec.metaslab_shift;
+        let index = dva.offset >> self.spec.metaslab_shift;
+        let bytes = self.spec.metaslab(index);
         dva.asize > 0
-            && dva.asize <= size
-            && (dva.offset | dva.asize).is_multiple_of(1 << self.spec.ashift)
-            && dva.offset % size <= size - dva.asize
-            && dva.offset < self.space.size
+            && index < self.metaslabs.len() as u64
+            && dva.offset >= bytes.start
+            && dva.offset <= bytes.end
+            && dva.asize <= bytes.end - dva.offset
+            && dva.offset.is_multiple_of(self.spec.unit())
+            && dva.asize.is_multiple_of(self.spec.unit())
     }
 
     /// See `Allocator::claim`; the metaslab, or `None` when the place is none or in use.

@@ -124,6 +124,11 @@ impl Meter {
         self.outstanding.take_late()
     }
 
+    /// How many requests the disk works on.
+    pub(crate) fn load(&self) -> usize {
+        self.outstanding.count()
+    }
+
     /// The oldest request that the disk did not answer yet.
     #[must_use]
     pub fn oldest(&self) -> Option<Request> {

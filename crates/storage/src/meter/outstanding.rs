@@ -135,6 +135,11 @@ impl Outstanding {
         self.table().late.drain(..).collect()
     }
 
+    /// How many requests the disk works on.
+    pub(super) fn count(&self) -> usize {
+        self.table().requests.len()
+    }
+
     pub(super) fn oldest(&self) -> Option<Request> {
         let table = self.table();
         table.requests.values().next().map(|entry| entry.request(Instant::now()))

@@ -154,7 +154,7 @@ impl Apply<'_> {
     /// A raidz device has whole sectors of each block only, and a sealed block cannot grow.
     fn check_sectors(&self, psize: usize) -> Result<()> {
         let splits = |ashift: u32| !psize.is_multiple_of(1 << ashift);
-        if self.objset().vdevs().tops().iter().any(|top| top.raidz().is_some() && splits(top.ashift)) {
+        if self.objset().vdevs().tops().iter().any(|top| top.spread().is_some() && splits(top.ashift)) {
             let what = "raw blocks of smaller sectors than those of this pool's raidz devices";
             return Err(ReceiveError::Unsupported(what).into());
         }

@@ -49,6 +49,16 @@ impl Class {
         }
     }
 
+    /// The class as the pool has it.
+    pub(super) const fn of_vdev(self) -> storage::allocator::Class {
+        match self {
+            Class::Data => storage::allocator::Class::Normal,
+            Class::Dedup => storage::allocator::Class::Dedup,
+            Class::Special => storage::allocator::Class::Special,
+            Class::Log => storage::allocator::Class::Log,
+        }
+    }
+
     /// The heading of its vdevs in a layout.
     pub(super) const fn heading(self) -> &'static str {
         match self {
@@ -178,12 +188,7 @@ impl Spec {
 
     /// What of it is not made yet, by the word for it.
     pub(super) fn unsupported(&self) -> Option<&'static str> {
-        let of = |top: &Top| match (top.group, top.class) {
-            (Group::Draid(_), _) => Some("draid"),
-            (_, class @ (Class::Special | Class::Dedup)) => Some(class.word()),
-            _ => None,
-        };
-        self.tops.iter().find_map(of)
+        self.tops.iter().any(|top| matches!(top.group, Group::Draid(_))).then_some("draid")
     }
 
     /// Every device: those of the vdevs, then caches, then spares.

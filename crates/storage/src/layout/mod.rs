@@ -4,7 +4,12 @@
 //! To:     columns: byte ranges of children, relative to the start of the child's own allocatable area.
 //! Source: docs/format/02-blocks-checksums-compression.md §6, §7.1, §7.2; 11-redundancy.md §2.2, §3.
 
+mod draid;
+mod seeds;
+
 use std::ops::Range;
+
+pub use draid::{Draid, DraidSpec};
 
 /// Bytes of a classic gang header.
 pub const GANG_HEADER: usize = 512;
@@ -18,11 +23,13 @@ pub struct Column {
     pub offset: u64,
     /// Bytes.
     pub len: u64,
+    /// Bytes of these that the block fills; zeros follow.
+    pub filled: u64,
 }
 
 /// The columns of a block on a mirror: the same bytes on each of its `children`.
 pub fn mirror(children: usize, offset: u64, asize: u64) -> impl Iterator<Item = Column> {
-    (0..children).map(move |child| Column { child, offset, len: asize })
+    (0..children).map(move |child| Column { child, offset, len: asize, filled: asize })
 }
 
 /// How a raidz vdev spreads blocks.
@@ -36,9 +43,11 @@ pub struct Raidz {
 /// The columns of one block on a raidz vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// Parity columns first, then the data columns in the order in which they hold the block.
+    /// Of each group first the parity columns, then the data columns in the order in which they hold the block.
     pub columns: Vec<Column>,
-    /// How many of the columns are parity.
+    /// The columns of each group: parity is made of those of the group.
+    pub groups: Vec<Range<usize>>,
+    /// How many columns of a group are parity.
     pub parity: usize,
     /// Sectors behind the block that are allocated with it and hold nothing.
     pub skipped: Vec<Column>,
@@ -81,7 +90,8 @@ impl Raidz {
     /// Where sector `number` of the vdev lies, counted across the children.
     const fn sector(&self, number: u64) -> Column {
         let child = (number % self.width) as usize;
-        Column { child, offset: (number / self.width) << self.ashift, len: 1 << self.ashift }
+        let len = 1 << self.ashift;
+        Column { child, offset: (number / self.width) << self.ashift, len, filled: len }
     }
 
     /// The columns of the block of `psize` bytes at `offset`.
@@ -95,7 +105,7 @@ impl Raidz {
         let used = if rows == 0 { big } else { self.width };
         let column = |number: u64| {
             let len = (rows + u64::from(number < big)) << self.ashift;
-            Column { len, ..self.sector(first + number) }
+            Column { len, filled: len, ..self.sector(first + number) }
         };
         let mut columns: Vec<Column> = (0..used).map(column).collect();
         // Single parity alternates sides by megabyte so that no disk holds only parity.
@@ -110,16 +120,104 @@ impl Raidz {
         let skipped =
             (total..total.next_multiple_of(self.parity + 1)).map(|n| self.sector(first + n)).collect();
         let parity = self.parity().min(columns.len());
-        Map { columns, parity, skipped }
+        let groups = std::iter::once(0..columns.len()).collect();
+        Map { columns, groups, parity, skipped }
     }
 }
 
 impl Map {
     /// The indices of the data columns.
-    #[must_use]
-    pub fn data(&self) -> Range<usize> {
-        self.parity..self.columns.len()
+    pub fn data(&self) -> impl Iterator<Item = usize> + '_ {
+        self.groups.iter().flat_map(|group| self.data_of(group))
     }
+
+    /// The indices of the data columns of a group.
+    #[must_use]
+    pub fn data_of(&self, group: &Range<usize>) -> Range<usize> {
+        group.start + self.parity..group.end
+    }
+
+    /// The indices of the parity columns of a group.
+    #[must_use]
+    pub fn parity_of(&self, group: &Range<usize>) -> Range<usize> {
+        group.start..group.start + self.parity
+    }
+}
+
+/// How a vdev with parity spreads blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Rows over all devices.
+    Raidz(Raidz),
+    /// Groups over changing devices.
+    Draid(Draid),
+}
+
+impl Spread {
+    /// Parity columns of a block.
+    #[must_use]
+    pub fn parity(&self) -> usize {
+        match self {
+            Spread::Raidz(layout) => layout.parity(),
+            Spread::Draid(layout) => layout.spec.parity as usize,
+        }
+    }
+
+    /// What blocks occupy.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        match self {
+            Spread::Raidz(layout) => Sizes::Raidz(*layout),
+            Spread::Draid(layout) => Sizes::Draid(layout.spec),
+        }
+    }
+
+    /// The columns of the block of `psize` bytes at `offset`.
+    #[must_use]
+    pub fn map(&self, offset: u64, psize: u64) -> Map {
+        match self {
+            Spread::Raidz(layout) => layout.map(offset, psize),
+            Spread::Draid(layout) => layout.map(offset, psize),
+        }
+    }
+}
+
+/// What blocks occupy on a vdev with parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// Parity of each row, and what makes the size a multiple.
+    Raidz(Raidz),
+    /// Whole stripes of groups.
+    Draid(DraidSpec),
+}
+
+impl Sizes {
+    /// Bytes that a block of `psize` bytes occupies, parity and all.
+    #[must_use]
+    pub const fn asize(&self, psize: u64) -> u64 {
+        match self {
+            Sizes::Raidz(layout) => layout.asize(psize),
+            Sizes::Draid(spec) => psize.div_ceil(spec.data << spec.ashift) * (spec.width() << spec.ashift),
+        }
+    }
+
+    /// Blocks lie at multiples of so many bytes.
+    #[must_use]
+    pub const fn unit(&self) -> u64 {
+        match self {
+            Sizes::Raidz(layout) => 1 << layout.ashift,
+            Sizes::Draid(spec) => spec.width() << spec.ashift,
+        }
+    }
+}
+
+/// The bytes of metaslab `index` of a vdev whose blocks lie at multiples of `unit`; metaslabs have 2^`shift` bytes where that fits.
+#[must_use]
+pub const fn metaslab(index: u64, shift: u32, unit: u64) -> Range<u64> {
+    let start = (index << shift).next_multiple_of(unit);
+    let end = (index + 1) << shift;
+    let size = if start < end { (end - start) / unit * unit } else { 0 };
+    start..start + size
 }
 
 #[cfg(test)]
@@ -153,9 +251,9 @@ mod tests {
     #[test]
     fn a_block_of_one_sector_takes_a_sector_of_each_parity_and_one_of_data() {
         let map = raidz(9, 5, 2).map(7 * 512, 512);
-        let place = |child, row: u64| Column { child, offset: row * 512, len: 512 };
+        let place = |child, row: u64| Column { child, offset: row * 512, len: 512, filled: 512 };
         assert_eq!(map.columns, [place(2, 1), place(3, 1), place(4, 1)]);
-        assert_eq!((map.data(), map.skipped), (2..3, vec![]));
+        assert_eq!((map.data().collect::<Vec<_>>(), map.skipped), (vec![2], vec![]));
     }
 
     #[test]
@@ -184,7 +282,7 @@ mod tests {
                         for first in [0, 1, 5, (1 << 20 >> ashift) + 2] {
                             let psize = sectors << ashift;
                             let map = layout.map(first << ashift, psize);
-                            let data: u64 = map.columns[map.data()].iter().map(|c| c.len).sum();
+                            let data: u64 = map.data().map(|column| map.columns[column].len).sum();
                             assert_eq!(data, psize);
                             let rows = |c: Column| {
                                 (0..c.len >> ashift).map(move |row| (c.child, (c.offset >> ashift) + row))
@@ -215,6 +313,6 @@ mod tests {
     #[test]
     fn every_child_of_a_mirror_gets_all() {
         let columns: Vec<_> = mirror(3, 4096, 512).collect();
-        assert_eq!(columns, [0, 1, 2].map(|child| Column { child, offset: 4096, len: 512 }));
+        assert_eq!(columns, [0, 1, 2].map(|child| Column { child, offset: 4096, len: 512, filled: 512 }));
     }
 }
