@@ -330,15 +330,7 @@ fn dnodes_in(block: &[u8]) -> u64 {
 
 /// Writes the leaves, trees and spill blocks of the frozen objects, in order; `counted`: see [`Objset::counted`].
 fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Result<Vec<Done>> {
-    let mut queue: VecDeque<(usize, Syncing)> = frozen
-        .objects
-        .into_iter()
-        .map(|(object, closed)| {
-            let before = object.synced();
-            Syncing { object, closed, before }
-        })
-        .enumerate()
-        .collect();
+    let mut queue = numbered(frozen);
     let mut leaves = Vec::new();
     for (owner, syncing) in &queue {
         if !syncing.closed.gone {
@@ -402,6 +394,15 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
     }
     advance(ctx, usize::MAX, &mut current)?;
     Ok(done)
+}
+
+/// The objects that changed, each with its number.
+fn numbered(frozen: Frozen) -> VecDeque<(usize, Syncing)> {
+    let with_before = |(object, closed): (Arc<Object>, _)| {
+        let before = object.synced();
+        Syncing { object, closed, before }
+    };
+    frozen.objects.into_iter().map(with_before).enumerate().collect()
 }
 
 /// What the blocks of an object become, in order.

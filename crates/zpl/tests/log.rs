@@ -1,6 +1,7 @@
 //! What `fsync` promises: one story each, with a crash at its end.
 
 mod clones;
+mod rollback;
 mod support;
 
 use format::acl::{PosixAcl, PosixEntry, PosixTag};
@@ -582,32 +583,5 @@ fn a_removed_file_and_a_new_one_in_its_place_are_replayed() {
     drop(fs);
     crash_and_return(&mut bed);
     assert_eq!(content(bed.fs(), "/a"), b"two");
-    end(bed);
-}
-
-#[test]
-fn a_dataset_with_a_log_is_rolled_back_and_destroyed_without_a_trace() {
-    let mut bed = logged(11);
-    let fs = bed.fs().clone();
-    let id = fs.create_with(fs.root(), b"a", &file(), b"old".to_vec()).unwrap();
-    fs.fsync(id).unwrap();
-    bed.pool().snapshot(&["tank/fs@one".to_owned()], &[]).unwrap();
-    fs.write(id, 0, b"new").unwrap();
-    fs.fsync(id).unwrap();
-    drop(fs);
-    bed.fs = None;
-    bed.pool().rollback("tank/fs@one").unwrap();
-    let fs = Filesystem::open(bed.pool().open("tank/fs").unwrap()).unwrap();
-    assert_eq!(content(&fs, "/a"), b"old");
-    bed.expect_clean();
-    // It has a log again, and goes with it.
-    fs.fsync(fs.root()).unwrap();
-    let id = fs.create(fs.root(), b"b", &file()).unwrap();
-    fs.fsync(id).unwrap();
-    drop(fs);
-    bed.expect_clean();
-    bed.pool().destroy_snapshots(&["tank/fs@one".to_owned()], false).unwrap();
-    bed.pool().destroy_dataset("tank/fs").unwrap();
-    bed.expect_clean();
     end(bed);
 }
