@@ -197,6 +197,22 @@ fn remembers(process: u32, bytes: &[u8]) -> bool {
     })
 }
 
+/// The server has the key, so it sends what goes out decrypted.
+fn sends_decrypted(live: &Live) {
+    live.run(&["zfs", "snapshot", "-r", "tank/secret@sent"]).good();
+    for options in [&["-c"][..], &["-L", "-e"]] {
+        let words = [&["zfs", "send"], options, &["tank/secret/child@sent"]].concat();
+        let stream = live.command(&words).output().expect("it starts");
+        assert!(stream.status.success(), "{}", String::from_utf8_lossy(&stream.stderr));
+        let mut receive = live.command(&["zfs", "receive", "-u", "tank/plain"]);
+        let mut child = receive.stdin(Stdio::piped()).spawn().expect("it starts");
+        child.stdin.take().expect("piped").write_all(&stream.stdout).expect("read");
+        assert!(child.wait().expect("it ends").success());
+        assert_eq!(live.get("encryption", "tank/plain"), "off");
+        live.run(&["zfs", "destroy", "-r", "tank/plain"]).good();
+    }
+}
+
 #[test]
 fn a_file_system_is_encrypted_written_and_locked_and_no_key_stays_behind() {
     let Some(live) = Live::with_tank(256) else { return };
@@ -231,20 +247,7 @@ fn a_file_system_is_encrypted_written_and_locked_and_no_key_stays_behind() {
     live.run(&["zfs", "rename", "tank/secret/own", "tank/own"])
         .refused("cannot rename 'tank/secret/own': dataset does not exist");
 
-    // The server has the key, so it sends what goes out decrypted.
-    live.run(&["zfs", "snapshot", "-r", "tank/secret@sent"]).good();
-    for options in [&["-c"][..], &["-L", "-e"]] {
-        let words = [&["zfs", "send"], options, &["tank/secret/child@sent"]].concat();
-        let stream = live.command(&words).output().expect("it starts");
-        assert!(stream.status.success(), "{}", String::from_utf8_lossy(&stream.stderr));
-        let mut receive = live.command(&["zfs", "receive", "-u", "tank/plain"]);
-        let mut child = receive.stdin(Stdio::piped()).spawn().expect("it starts");
-        child.stdin.take().expect("piped").write_all(&stream.stdout).expect("read");
-        assert!(child.wait().expect("it ends").success());
-        assert_eq!(live.get("encryption", "tank/plain"), "off");
-        live.run(&["zfs", "destroy", "-r", "tank/plain"]).good();
-    }
-
+    sends_decrypted(&live);
     live.run(&["zfs", "unmount", "-u", "tank/secret"]).good();
     assert_eq!(status(&live, "tank/secret/child"), "unavailable");
     let locked = live.run(&["zfs", "send", "tank/secret/child@sent"]);

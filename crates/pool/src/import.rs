@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dmu::{DirtyBudget, Objset, zap};
 use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
 use format::scan::{Scan, ScanState};
+use format::uberblock::Uberblock;
 use format::{ByteOrder, Guid, ObjectId, Txg, VdevId};
 use storage::Storage;
 use storage::allocator::{Allocator, METASLABS_MAX};
@@ -207,6 +208,13 @@ fn set_salt(mos: &Mos, storage: &Storage, options: &Options) -> Result<Option<[u
     Ok(Some(salt))
 }
 
+/// The state to import, if it is not for the labels to say.
+fn given_state(options: &Options) -> Option<Uberblock> {
+    let found = || options.state.as_ref().map(|state| state.uberblock.clone());
+    let apart = || options.split.as_ref().map(|apart| apart.uberblock.clone());
+    options.leased.clone().or_else(found).or_else(apart)
+}
+
 impl Pool {
     /// Opens a pool that [`discover`] found.
     ///
@@ -232,10 +240,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::import`].
     pub fn import_disks(disks: Vec<Arc<dyn Disk>>, options: Options) -> Result<Pool> {
-        let given =
-            options.leased.clone().or_else(|| options.state.as_ref().map(|state| state.uberblock.clone()));
-        let given = given.or_else(|| options.split.as_ref().map(|apart| apart.uberblock.clone()));
-        let mut opened = choose_state(disks.clone(), given)?;
+        let mut opened = choose_state(disks.clone(), given_state(&options))?;
         check_name(&options, &opened.config.name)?;
         if options.to_checkpoint {
             opened = to_checkpoint(opened, disks, &options)?;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod add;
+mod apart;
 mod api;
 mod aux_vdevs;
 pub mod brt;
@@ -87,6 +88,7 @@ pub(crate) use dsl::{bpobj, bptree, error, features, history, keys, mos, sizes};
 pub use encryption::Encryption;
 
 pub use add::NewDevices;
+pub use apart::Apart;
 pub use aux_vdevs::{AuxKind, AuxVdev};
 pub use brt::Clones;
 pub use checkpoint::Checkpoint;
@@ -122,7 +124,7 @@ pub use members::Member;
 pub use moved::Removal;
 pub use reading::Reading;
 pub use sharing::Dedup;
-pub use split::{Apart, SplitOff};
+pub use split::SplitOff;
 pub use state::{Dataset, Info, Inner, Syncing};
 pub use storage::FailMode;
 pub use storage::interrupt;

@@ -155,15 +155,15 @@ fn may_lack_log(config: &PoolConfig, top: &TopVdev, missing_logs: MissingLogs) -
     let is_known = || vdev.is_some_and(|vdev| vdev.leaves().all(was_absent));
     match missing_logs {
         MissingLogs::Refused => false,
-        MissingLogs::KnownAbsent => top.is_log && is_known(),
-        MissingLogs::GivenUp => top.is_log,
+        MissingLogs::KnownAbsent => top.is_log() && is_known(),
+        MissingLogs::GivenUp => top.is_log(),
     }
 }
 
 /// The top-level vdevs for intent logs that are not there.
 pub(crate) fn lacking_logs(storage: &Storage) -> Vec<u32> {
     let vdevs = storage.vdevs();
-    let lacking = vdevs.tops().iter().filter(|top| top.is_log && matches!(top.shape, Shape::Missing));
+    let lacking = vdevs.tops().iter().filter(|top| top.is_log() && matches!(top.shape, Shape::Missing));
     lacking.map(|top| top.id).collect()
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn unwritable_devices(storage: &Storage) -> Option<String> {
     let vdevs = storage.vdevs();
     let tops = vdevs.tops();
     // Without its log devices a pool places intent logs elsewhere.
-    let is_needed = |top: &&TopVdev| !top.is_log || !matches!(top.shape, Shape::Missing);
+    let is_needed = |top: &&TopVdev| !top.is_log() || !matches!(top.shape, Shape::Missing);
     if let Some(what) = tops.iter().filter(is_needed).find_map(|top| top.writable().err()) {
         return Some(format!("writing to {what} vdevs is not supported yet"));
     }

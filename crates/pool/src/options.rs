@@ -6,8 +6,8 @@ use format::uberblock::Uberblock;
 use storage::host::Host;
 use storage::{GzipEngine, SecondLimits};
 
+use crate::apart::Apart;
 use crate::found_state::FoundState;
-use crate::split::Apart;
 
 /// Default for [`Options::dirty_max`] where memory is plenty: a few txgs. More only means fresh memory, which
 /// costs as much as a fast codec.

@@ -12,12 +12,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use format::config::{PoolConfig, VdevConfig, VdevKind};
-use format::uberblock::Uberblock;
+use format::config::{VdevConfig, VdevKind};
 use format::{Guid, VdevId};
 use storage::Leaf;
 use storage::host::Disk;
 
+use crate::apart::Apart;
 use crate::aux_vdevs;
 use crate::devices::AWAY;
 use crate::options::Options;
@@ -32,17 +32,6 @@ use crate::{Error, Result};
 const ROUNDS_MAX: usize = 16;
 /// A block of an intent log that is being written when a device is taken offline belongs to one of so many txgs.
 const TXGS_BEGUN: usize = 3;
-
-/// What an import of the new pool begins with.
-#[derive(Clone, Debug)]
-pub struct Apart {
-    /// The state that the devices hold.
-    pub(crate) uberblock: Uberblock,
-    /// The configuration of the new pool.
-    pub(crate) config: PoolConfig,
-    /// The vdevs of the old pool.
-    old: VdevConfig,
-}
 
 /// The new pool, and the devices that it took along.
 pub struct SplitOff {

@@ -84,13 +84,7 @@ impl Story {
             8 => {
                 self.write(&file, content(chance, max));
             }
-            9 => {
-                // A hole, then data.
-                let at = size + chance.below(max / 2 + 1);
-                if at < max * 2 {
-                    self.write_at(&file, at, content(chance, 3000));
-                }
-            }
+            9 => self.write_behind_a_hole(chance, &file, size, max),
             10 => {
                 self.truncate(&file, chance.below(size + 1));
             }
@@ -132,6 +126,14 @@ impl Story {
             _ => {
                 self.unlink(&file);
             }
+        }
+    }
+
+    /// Leaves a hole behind the end of a file of `size` bytes, then writes data.
+    fn write_behind_a_hole(&mut self, chance: &SeededEntropy, file: &str, size: u64, max: u64) {
+        let at = size + chance.below(max / 2 + 1);
+        if at < max * 2 {
+            self.write_at(file, at, content(chance, 3000));
         }
     }
 }
