@@ -16,6 +16,7 @@ pub(crate) mod dataset_values;
 mod doomed;
 mod features;
 mod history_event;
+mod importable;
 mod key_loading;
 mod key_material;
 mod key_words;

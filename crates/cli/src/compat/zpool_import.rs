@@ -10,9 +10,9 @@ use pool::props::pool::{self as props, Moment};
 use pool::{Found, MissingLogs, Pool};
 
 use super::Call;
+use super::importable;
 use super::missing_logs::missing_logs;
 use super::recovery::{self, Recovery};
-use super::view::{self, Naming, State, VdevView};
 use crate::args::assignment;
 use crate::args::{Parsed, flag, property, value};
 use crate::client;
@@ -183,7 +183,7 @@ fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Res
         return Ok(());
     }
     if !call.options.all {
-        return list(console, &found);
+        return importable::list(console, &found);
     }
     for pool in &found {
         if let Err(failure) = import_one(call, pool, None, &wanted, console) {
@@ -349,71 +349,6 @@ fn why_none(call: &Typed<Options>, console: &mut Console) {
             console.remark(&format!("cenote: {error}"));
         }
     }
-}
-
-/// Lists what could be imported.
-fn list(console: &mut Console, pools: &[Found]) -> Result<(), Failure> {
-    for (i, found) in pools.iter().enumerate() {
-        if i > 0 {
-            console.line("")?;
-        }
-        let tree = view::found_tree(found, Naming::default());
-        let worst = tree.iter().map(|vdev| vdev.state).max().unwrap_or(State::Unavail);
-        let state = if worst > State::Degraded { State::Unavail } else { worst };
-        console.line(&format!("  pool: {}", found.config.name))?;
-        console.line(&format!("    id: {}", found.config.pool_guid.0))?;
-        let mark = if found.config.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };
-        console.line(&format!(" state: {}{mark}", state.word()))?;
-        match state {
-            State::Online => {
-                console.line("action: The pool can be imported using its name or numeric identifier.")?;
-            }
-            State::Degraded => {
-                console.line("status: One or more devices are missing from the system.")?;
-                console.line("action: The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.")?;
-                console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q")?;
-            }
-            _ => {
-                console.line("status: One or more devices are missing from the system.")?;
-                console.line(
-                    "action: The pool cannot be imported. Attach the missing\n\tdevices and try again.",
-                )?;
-                console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-3C")?;
-            }
-        }
-        console.line("config:\n")?;
-        let width =
-            tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(found.config.name.len()).max(10);
-        console.line(&format!("\t{:width$}  {}", found.config.name, state.word()))?;
-        let mut tree = tree;
-        tree.sort_by_key(|vdev| vdev.class);
-        let mut last = view::Class::Normal;
-        for vdev in &tree {
-            if vdev.class != last {
-                console.line(&format!("\t{}", vdev.class.heading()))?;
-                last = vdev.class;
-            }
-            print_vdev(console, vdev, 2, width)?;
-        }
-    }
-    Ok(())
-}
-
-/// The name of a vdev in the list: where it was, if it is not there.
-fn shown(vdev: &VdevView) -> &str {
-    vdev.path.as_deref().unwrap_or(&vdev.name)
-}
-
-fn width(vdev: &VdevView, indent: usize) -> usize {
-    let own = indent + shown(vdev).len();
-    vdev.children.iter().map(|child| width(child, indent + 2)).max().unwrap_or(0).max(own)
-}
-
-fn print_vdev(console: &mut Console, vdev: &VdevView, indent: usize, full: usize) -> Result<(), Failure> {
-    let name = format!("{}{}", " ".repeat(indent), shown(vdev));
-    let note = if vdev.state == State::Unavail && vdev.is_leaf() { "  cannot open" } else { "" };
-    console.line(&format!("\t{name:full$}  {}{note}", vdev.state.word()))?;
-    vdev.children.iter().try_for_each(|child| print_vdev(console, child, indent + 2, full))
 }
 
 fn import_one(

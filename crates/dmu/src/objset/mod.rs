@@ -109,6 +109,12 @@ impl Frozen {
         Frozen { objects: Vec::new() }
     }
 
+    /// The blocks that get one more pointer, each as often as it does.
+    pub fn cloned(&self) -> impl Iterator<Item = Block> + '_ {
+        let objects = self.objects.iter().filter(|(_, closed)| !closed.gone);
+        objects.flat_map(|(_, closed)| closed.dirty.cloned.values().filter_map(BlockPtr::block).copied())
+    }
+
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
