@@ -96,6 +96,42 @@ fn what_goes_into_a_pool_comes_out_of_it() {
     }
 }
 
+/// Has GNU tar unpack what `cenote tar -c PLACE` writes, in the folder `to`.
+fn unpack(bed: &Bed, place: &str, to: &str) {
+    let output = bed.command(&["tar", "-c", place]).output().expect("the program starts");
+    assert!(output.status.success() && output.stdout.len() % 512 == 0, "{:?}", output.status);
+    fs::write(bed.path("stream.tar"), output.stdout).expect("written");
+    fs::create_dir(bed.path(to)).expect("made");
+    let mut tar = std::process::Command::new("tar");
+    tar.args(["-x", "-p", "--xattrs", "--xattrs-include=*", "-f"]).arg(bed.path("stream.tar"));
+    let output = tar.arg("-C").arg(bed.path(to)).output().expect("tar is here");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_tar_stream_holds_what_gnu_tar_unpacks() {
+    let bed = Bed::with_tank(256, &["recordsize=4K", "xattr=sa"]);
+    plant(&bed.path("src"));
+    let deep = "n".repeat(120);
+    fs::create_dir(bed.path("src").join(&deep)).expect("made");
+    symlink(&deep, bed.path("src").join(&deep).join("long")).expect("made");
+    bed.run(&["cp", "-rp", "src", "tank/fs:/"]).good();
+    unpack(&bed, "tank/fs:/src", "out");
+    expect_same(
+        &bed.manifest("out"),
+        &bed.manifest("src"),
+        &["ino", "blocks", "ctime_ns", "atime_ns", "data"],
+    );
+    let taken = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(bed.path("out/sparse")).expect("there"));
+    assert!(taken * 512 < 4 << 20, "the stream has no zeros for holes");
+    unpack(&bed, "tank/fs:/src/small", "one");
+    assert_eq!(fs::read(bed.path("one/small")).expect("there"), b"small\n");
+    bed.run(&["tar", "-c", "tank/fs:/gone"])
+        .refused("cannot read 'tank/fs:/gone': no such file or directory");
+    let line = "cenote tar: not supported yet: -x";
+    assert!(bed.run(&["tar", "-x", "tank/fs:/src"]).err.starts_with(line));
+}
+
 #[test]
 fn a_copy_without_p_belongs_to_whoever_made_it() {
     let bed = Bed::with_tank(128, &[]);

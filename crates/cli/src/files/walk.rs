@@ -51,6 +51,8 @@ pub struct Step {
 pub enum Order {
     /// The order of the bytes of paths, as `sort` has it: `a-b` stands before `a/b`.
     Forward,
+    /// Everything in a folder comes directly after it, the first name first.
+    Nested,
     /// A folder comes directly after everything in it, the last name of a folder first.
     Backward,
 }
@@ -139,6 +141,7 @@ impl Walk {
         }
         items.sort_by(|a, b| match self.order {
             Order::Forward => b.cmp(a),
+            Order::Nested => (&b.name, b.contents).cmp(&(&a.name, a.contents)),
             Order::Backward => (&a.name, a.contents).cmp(&(&b.name, b.contents)),
         });
         self.levels.push(Level { prefix: self.path.len(), items });
@@ -154,7 +157,7 @@ impl Iterator for Walk {
     type Item = Result<Step, (Vec<u8>, Unread)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.order == Order::Forward
+        if self.order != Order::Backward
             && let Some(step) = self.begin()
         {
             return Some(Ok(step));

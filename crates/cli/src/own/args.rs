@@ -94,6 +94,25 @@ pub struct Cat {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The stream has the pax format, which GNU tar and bsdtar read: modes, owners, times, hard and symbolic links, devices, holes \
+and extended attributes. Datasets below are not in it, nor are sockets.
+
+Examples:
+  cenote tar -c tank/home > home.tar
+  cenote tar -c tank/home@monday:/photos | tar -x --xattrs -C /restored")]
+pub struct Tar {
+    /// Write the tree at the place to standard output.
+    #[arg(short = 'c', long, required_unless_present = "extract", conflicts_with = "extract")]
+    pub create: bool,
+    /// Not supported yet: unpack a stream into the place.
+    #[arg(short = 'x', long)]
+    pub extract: bool,
+    #[arg(value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
+    pub place: PoolPath,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "Examples:
   cenote tree tank/home
   cenote -d disk.img tree tank/home:/photos")]

@@ -30,12 +30,13 @@ mod schedule;
 mod serve;
 mod show;
 mod sums;
+mod tar;
 mod tune;
 mod usage;
 
 pub use self::advise::Advise;
 pub use self::args::{
-    Cache, Cat, Check, Cp, Du, Engines, Export, Generate, Ls, Mkdir, Mkfs, Mv, Reflink, Rm, Serve, Stat,
+    Cache, Cat, Check, Cp, Du, Engines, Export, Generate, Ls, Mkdir, Mkfs, Mv, Reflink, Rm, Serve, Stat, Tar,
     Tree, Tune, Unexport, Words,
 };
 pub use self::bench::Bench;
@@ -72,6 +73,8 @@ pub enum Command {
     Ls(Ls),
     /// Write files to standard output.
     Cat(Cat),
+    /// Write a tree to standard output as a tar stream.
+    Tar(Tar),
     /// Show folders as a tree.
     Tree(Tree),
     /// Remove files.
@@ -130,6 +133,7 @@ impl Command {
             Command::Cp(_) => "cp",
             Command::Ls(_) => "ls",
             Command::Cat(_) => "cat",
+            Command::Tar(_) => "tar",
             Command::Tree(_) => "tree",
             Command::Rm(_) => "rm",
             Command::Mkdir(_) => "mkdir",
@@ -278,6 +282,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Rm(rm) => return change::rm(rm, around, console),
         Command::Mkfs(mkfs) => return mkfs::run(mkfs, console),
         Command::Check(check) => return check::run(check, around, console),
+        Command::Tar(args) => return tar::run(args, around, console),
         Command::Ls(ls) => list::ls(ls, around, console),
         Command::Tree(tree) => list::tree(tree, around, console),
         Command::Cat(cat) => show::cat(cat, around, console),

@@ -29,7 +29,7 @@ use std::time::Duration;
 use zpl::{FileKind, Filesystem};
 
 pub use engine::{Engine, Root};
-pub use node::{Local, Node};
+pub use node::{Local, Node, last_name};
 pub use progress::Progress;
 pub use sink::{Policy, Sink};
 pub use to_pool::ToPool;
@@ -37,7 +37,7 @@ pub use to_pool::ToPool;
 use self::ahead::Ahead;
 use self::children::Opened;
 use self::folder::Folder;
-use self::node::{Trail, last_name};
+use self::node::Trail;
 use self::shown::Shown;
 use self::to_local::ToLocal;
 use super::Cp;
