@@ -99,7 +99,7 @@ fn what_goes_into_a_pool_comes_out_of_it() {
 /// Has GNU tar unpack what `cenote tar -c PLACE` writes, in the folder `to`.
 fn unpack(bed: &Bed, place: &str, to: &str) {
     let output = bed.command(&["tar", "-c", place]).output().expect("the program starts");
-    assert!(output.status.success() && output.stdout.len() % 512 == 0, "{:?}", output.status);
+    assert!(output.status.success() && output.stdout.len().is_multiple_of(512), "{:?}", output.status);
     fs::write(bed.path("stream.tar"), output.stdout).expect("written");
     fs::create_dir(bed.path(to)).expect("made");
     let mut tar = std::process::Command::new("tar");
