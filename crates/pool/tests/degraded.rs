@@ -9,7 +9,7 @@ use format::scan::{ScanFunc, ScanState};
 use pool::{Hold, Layout, Options, Pool};
 use scan::Scans as _;
 use scripted::{LEN, SIZE, content, read};
-use storage::host::{CrashPolicy, Disk, Fault, Script, ScriptedDisk};
+use storage::host::{CrashPolicy, Disk, Fault, Host, Script, ScriptedDisk};
 
 /// Operations at which a device fails, of those of a txg.
 const STEPS: usize = 16;
@@ -384,5 +384,58 @@ fn a_device_that_an_administrator_calls_faulty_stays_so_until_it_is_cleared() {
     pool.resilver_joined().unwrap();
     pool.wait_scrub().unwrap();
     assert!(!pool.members()[0].is_faulted && pool.members()[0].is_open);
+    assert_eq!(findings(&pool), [""; 0]);
+}
+
+/// Writes a file that does not become smaller on disk.
+fn noise(pool: &Pool, seed: u64) -> (ObjectId, Vec<u8>) {
+    let id = write(pool, seed);
+    let mut content = vec![0; LEN as usize];
+    Host::seeded(seed, 0).entropy.fill(&mut content);
+    let dataset = pool.open("tank").unwrap();
+    let tx = dataset.begin(Hold::write(LEN)).unwrap();
+    dataset.objset().object(id).unwrap().write(&tx, 0, &content).unwrap();
+    (id, content)
+}
+
+/// Bytes that were read from each leaf.
+fn bytes_read(pool: &Pool) -> Vec<u64> {
+    pool.storage().vdevs().leaves().map(|leaf| leaf.meter.stats().read_bytes).collect()
+}
+
+#[test]
+fn both_sides_of_a_mirror_are_read_and_one_that_does_not_answer_is_left_alone() {
+    let script = Script::new();
+    let pool = created(&script, 0);
+    let files: Vec<_> = (0..60).map(|n| noise(&pool, n)).collect();
+    pool.sync().unwrap();
+    pool.export().unwrap();
+    let pool = imported(script.disks());
+    let before = bytes_read(&pool);
+    for (id, content) in &files {
+        assert!(read(&pool, *id) == *content);
+    }
+    let after = bytes_read(&pool);
+    let sides: Vec<u64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+    let sum: u64 = sides.iter().sum();
+    assert!(sides.iter().all(|side| side * 4 > sum), "each side has its share of {sides:?}");
+    assert!(sum < 60 * LEN * 5 / 4, "nothing is read twice: {sides:?}");
+    pool.export().unwrap();
+    // One reader waits for a side; the others do not.
+    let pool = imported(script.disks());
+    let stuck = &script.disks()[0];
+    let stuck_leaf = pool.storage().vdevs().leaves().next().unwrap().clone();
+    read(&pool, files[0].0);
+    stuck.inject(Fault::Hang { from_op: 0 });
+    std::thread::scope(|scope| {
+        scope.spawn(|| stuck_leaf.disk.read_at(&mut [0; 512], 0));
+        while stuck_leaf.meter.oldest().is_none() {
+            std::thread::yield_now();
+        }
+        for (id, content) in &files[1..] {
+            assert!(read(&pool, *id) == *content);
+        }
+        stuck.heal();
+    });
     assert_eq!(findings(&pool), [""; 0]);
 }

@@ -69,9 +69,13 @@ impl Storage {
         replicas.into_iter()
     }
 
-    /// As [`Storage::replicas_of`], in the order in which they are to be read.
-    fn replicas_by_load(&self, dva: &Dva, birth: Txg) -> Vec<usize> {
-        self.vdevs().top_of(dva).map_or_else(|_| vec![0], |top| top.replicas_by_load(birth, dva.offset))
+    /// As [`Storage::replicas_of`], the one that can be read soonest first.
+    pub(crate) fn replicas_by_load(&self, dva: &Dva, birth: Txg) -> Vec<usize> {
+        let mut replicas: Vec<usize> = self.replicas_of(dva, birth).collect();
+        if let Ok(top) = self.vdevs().top_of(dva) {
+            top.order_by_load(&mut replicas, birth, dva.offset);
+        }
+        replicas
     }
 
     /// Whether the device of this replica may lack what was born in `birth`.

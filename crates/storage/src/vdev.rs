@@ -247,18 +247,17 @@ impl TopVdev {
         replicas
     }
 
-    /// As [`TopVdev::replicas_of`], in the order in which a block at `offset` is to be read: the device that works on the fewest requests
-    /// first. Of equal ones the offset decides, so that neighbours are read from one device.
-    pub(crate) fn replicas_by_load(&self, birth: Txg, offset: u64) -> Vec<usize> {
-        let mut replicas = self.replicas_of(birth);
-        if let count @ 2.. = replicas.len() {
-            replicas.rotate_left((offset >> NEIGHBOURS_SHIFT) as usize % count);
-            replicas.sort_by_key(|replica| {
-                let load = self.child(*replica).map_or(usize::MAX, |leaf| leaf.meter.load());
-                (self.is_stale(*replica, birth), load)
-            });
-        }
-        replicas
+    /// Puts the replicas of a mirror in the order in which a block at `offset` is to be read: the device that works on the fewest
+    /// requests first. Of equal ones the offset decides, so that neighbours are read from one device. Devices that failed, and those
+    /// that may lack a block born in `birth`, stay last.
+    pub(crate) fn order_by_load(&self, replicas: &mut [usize], birth: Txg, offset: u64) {
+        let (Shape::Mirror(_), count @ 2..) = (&self.shape, replicas.len()) else { return };
+        replicas.rotate_left((offset >> NEIGHBOURS_SHIFT) as usize % count);
+        // The sort is stable: equal devices keep their turn.
+        replicas.sort_by_cached_key(|replica| {
+            self.child(*replica)
+                .map(|leaf| (leaf.health.misses(birth), leaf.health.has_failed(), leaf.meter.load()))
+        });
     }
 
     /// Whether the leaf of this replica may lack a block that was born in `birth`.
@@ -516,7 +515,46 @@ impl Vdevs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::{Fault, ScriptedDisk};
     use crate::layout::Raidz;
+
+    #[test]
+    fn a_mirror_reads_from_the_device_with_the_least_to_do() {
+        let disks: Vec<ScriptedDisk> = (0..3).map(|_| ScriptedDisk::new(8 << 20)).collect();
+        let leaf = |(n, disk): (usize, &ScriptedDisk)| Leaf::new(n as u64, Arc::new(disk.clone()));
+        let leaves: Vec<Leaf> = disks.iter().enumerate().map(leaf).collect();
+        let shape = Shape::Mirror(leaves.iter().cloned().map(Some).collect());
+        let (id, guid, ashift) = (0, 1, 9);
+        let top =
+            TopVdev { id, guid, ashift, asize: 1 << 30, metaslab_shift: 24, class: Class::Normal, shape };
+        let order = |offset| {
+            let mut replicas = top.replicas_of(Txg(7));
+            top.order_by_load(&mut replicas, Txg(7), offset);
+            replicas
+        };
+        // Idle devices take turns; neighbours go to the same one.
+        assert_eq!(order(0), [0, 1, 2]);
+        assert_eq!(order((2 << 20) - 512), [0, 1, 2]);
+        assert_eq!(order(2 << 20), [1, 2, 0]);
+        assert_eq!(order(4 << 20), [2, 0, 1]);
+        // A device that works on something is asked after those that do not.
+        disks[0].inject(Fault::Hang { from_op: 0 });
+        std::thread::scope(|scope| {
+            scope.spawn(|| leaves[0].read(Purpose::SyncRead, 0, &mut [0; 512]));
+            while leaves[0].meter.load() == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(order(0), [1, 2, 0]);
+            assert_eq!(order(4 << 20), [2, 1, 0]);
+            // Even so, it is asked before one that lacks the block or failed.
+            leaves[2].health.add_missing(Txg(7), Txg(8));
+            assert_eq!(order(4 << 20), [1, 0, 2]);
+            leaves[1].health.fail("it refused a write".into(), Txg(9));
+            assert_eq!(order(4 << 20), [0, 1, 2]);
+            disks[0].heal();
+        });
+        assert_eq!(leaves[0].meter.load(), 0);
+    }
 
     #[test]
     fn sizes_and_ratios_of_raidz_are_those_of_openzfs() {

@@ -191,13 +191,14 @@ mod tests {
         let second = outstanding.send(Deed::Flush, 0, 0);
         let oldest = outstanding.oldest().expect("two are outstanding");
         assert_eq!((oldest.deed, oldest.offset, oldest.len), (Deed::Write, 4096, 512));
+        assert_eq!(outstanding.count(), 2);
         assert_eq!(outstanding.overdue(Duration::MAX), None);
         assert!(outstanding.overdue(Duration::ZERO).is_some());
         assert_eq!(outstanding.overdue(Duration::ZERO), None, "it was told");
         drop(first);
         assert_eq!(outstanding.overdue(Duration::ZERO).map(|request| request.deed), Some(Deed::Flush));
         drop(second);
-        assert_eq!((outstanding.late(), outstanding.oldest()), (2, None));
+        assert_eq!((outstanding.late(), outstanding.oldest(), outstanding.count()), (2, None, 0));
         assert!(outstanding.answered().is_some());
         let deeds: Vec<Deed> = outstanding.take_late().iter().map(|request| request.deed).collect();
         assert_eq!(deeds, [Deed::Write, Deed::Flush]);
