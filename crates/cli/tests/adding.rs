@@ -204,16 +204,18 @@ fn metadata_and_small_blocks_are_on_special_devices() {
         let text = bed.run(&["zfs", "list", "-Hpo", "used,available", "t"]).good();
         text.split_whitespace().map(|number| number.parse::<u64>().expect("bytes")).sum()
     };
-    // What is used of the special devices comes on top; what is free there does not.
     let normal = 7u64 << 24;
-    let slop = 128u64 << 20 >> 5;
-    assert!(available(&bed) < normal + in_use(&bed, "mirror-1") - slop / 2, "{}", available(&bed));
+    let offered = available(&bed);
+    assert!(offered <= normal, "{offered}");
+    // All three count as space of the pool.
+    assert_eq!(bed.run(&["zpool", "list", "-Hpo", "size", "t"]).good().trim(), (3 * normal).to_string());
     fill(&bed.path("before"), 1);
     run(&bed, &devices, "zfs set compression=off t").good();
     bed.run(&["cp", "-r", "before", "t:/"]).good();
     let (normal, special) = (in_use(&bed, "mirror-0"), in_use(&bed, "mirror-1"));
     assert!(normal > 9_000_000 && special > 50_000 && special < 2_000_000, "{normal} {special}");
     assert_eq!(in_use(&bed, "mirror-2"), 0);
+    assert_eq!(available(&bed), offered, "what is on special devices changes nothing");
     run(&bed, &devices, "zfs set special_small_blocks=128K t").good();
     bed.run(&["cp", "-r", "before", "t:/again"]).good();
     assert!(in_use(&bed, "mirror-1") > special + 9_000_000);

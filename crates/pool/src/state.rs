@@ -22,7 +22,7 @@ use format::config::PoolConfig;
 use format::ddt::Counts;
 use format::features::Feature;
 use format::uberblock::Uberblock;
-use format::{ObjectId, Txg, VdevId};
+use format::{ObjectId, Txg};
 use storage::allocator::{Allocator, Class, Space};
 use storage::host::{Disk, Host};
 use storage::{Storage, TopVdev, TxgRuns, Writer};
@@ -44,7 +44,7 @@ use crate::space_maps::{Logs, MapTable};
 use crate::throttle::Limits;
 use crate::treater::Treater;
 use crate::tx::{Groups, Hold, Need, Tx};
-use crate::{Error, Result, new_vdevs};
+use crate::{Error, Result};
 
 /// A job for the sync thread, run in the syncing txg.
 pub(crate) type Task = Box<dyn FnOnce(&mut Syncing<'_>) + Send>;
@@ -139,8 +139,6 @@ pub struct Inner {
     pub(crate) user: u32,
     /// Top-level vdevs that take no new blocks.
     pub(crate) non_allocating: Mutex<Vec<u32>>,
-    /// Accounted bytes in use on special and dedup vdevs.
-    pub(crate) beside: AtomicU64,
     /// Caches and spares, open so that nobody else takes them.
     pub(crate) aux_disks: Mutex<Vec<Arc<dyn Disk>>>,
     /// How each leaf takes part.
@@ -200,7 +198,6 @@ impl Inner {
             events: Events::default(),
             user: options.user,
             non_allocating: Mutex::new(non_allocating),
-            beside: AtomicU64::new(0),
             aux_disks: Mutex::new(aux_disks),
             members,
             kept: AtomicU64::default(),
@@ -278,7 +275,7 @@ impl Inner {
     }
 
     /// Bytes of the normal class with parity taken out and without what OpenZFS keeps for intent logs, of vdevs that
-    /// take new blocks; and what is in use on special and dedup vdevs, whose free space is offered to nobody.
+    /// take new blocks. Special and dedup vdevs count for nothing here, as in OpenZFS 2.1 and 2.3.
     pub(crate) fn dspace(&self) -> u64 {
         let closed = self.non_allocating.lock().expect("guards a plain list").clone();
         let is_counted =
@@ -288,18 +285,7 @@ impl Inner {
             let lent = u64::from(top.metaslab_count() >= EMBEDDED_LOG_METASLABS);
             ((top.capacity() - (lent << top.metaslab_shift)) >> 9) * top.deflate_ratio()
         };
-        let normal: u64 = tops.map(of_top).sum();
-        normal + self.beside.load(Ordering::Acquire)
-    }
-
-    /// Notes what is in use on special and dedup vdevs.
-    pub(crate) fn note_beside(&self, allocator: &Allocator) {
-        let tops = self.storage.vdevs().tops().iter().filter(|top| new_vdevs::is_counted(top.class));
-        let used = tops.filter_map(|top| {
-            let space = allocator.vdev_space(VdevId(top.id))?;
-            Some((space.allocated >> 9) * top.deflate_ratio())
-        });
-        self.beside.store(used.sum(), Ordering::Release);
+        tops.map(of_top).sum()
     }
 
     /// The space of the pool as its datasets see it.

@@ -92,6 +92,17 @@ impl<'a> PoolValues<'a> {
         Ok(values)
     }
 
+    /// Space of the pool: logs are no part of it. It is as fragmented as its normal vdevs.
+    pub fn whole(&self) -> Space {
+        let mut whole = self.class(Class::Normal);
+        for beside in [Class::Special, Class::Dedup] {
+            let space = self.class(beside);
+            whole.size += space.size;
+            whole.allocated += space.allocated;
+        }
+        whole
+    }
+
     /// Space of the vdevs of a class together.
     pub fn class(&self, class: Class) -> Space {
         let mut sum = Space::default();
@@ -202,13 +213,13 @@ impl<'a> PoolValues<'a> {
         if let Some(figure) = self.shared_figure(property.name, &info) {
             return number(figure);
         }
-        let normal = self.class(Class::Normal);
+        let whole = self.whole();
         match property.name {
-            "size" | "usable" => number(normal.size),
-            "allocated" | "used" => number(normal.allocated),
-            "free" | "available" => number(normal.free()),
-            "capacity" => number(normal.capacity() / 100),
-            "fragmentation" => (normal.fragmentation.map(Value::Number), Source::None),
+            "size" | "usable" => number(whole.size),
+            "allocated" | "used" => number(whole.allocated),
+            "free" | "available" => number(whole.free()),
+            "capacity" => number(whole.capacity() / 100),
+            "fragmentation" => (whole.fragmentation.map(Value::Number), Source::None),
             "freeing" => number(self.freeing),
             "leaked" | "expandsize" => number(0),
             "checkpoint" => number(info.checkpoint.map_or(0, |kept| kept.bytes)),

@@ -461,7 +461,7 @@ fn as_json(call: &Typed<Options>, console: &mut Console, views: &[&PoolView]) ->
         add("guid", json::scalar(&view.guid().0.to_string(), as_int));
         add("class", "normal".into());
         add("state", view.state().word().into());
-        let space = values.class(Class::Normal);
+        let space = values.whole();
         if view.session().is_some() {
             add("alloc_space", look.size(space.allocated));
             add("total_space", look.size(space.size));

@@ -107,7 +107,6 @@ fn still_freed(inner: &Inner, state: &SyncState) -> u64 {
 pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
     let tables = state.ddt.bytes() + state.brt.bytes();
     inner.budget.set_table(tables, ddt::block_bytes(inner.storage.vdevs()));
-    inner.note_beside(&state.allocator);
     {
         let mut info = inner.info.write().expect("the info lock guards a plain store");
         info.config = state.config.clone();

@@ -416,7 +416,7 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
     tree.retain(|vdev| vdev.class != Class::Spare);
     let mut all = Vec::new();
     if wanted.vdevs.is_empty() {
-        let whole = values.class(Class::Normal);
+        let whole = values.whole();
         // What caches do is not done for the pool's own devices.
         let leaves = tree.iter().filter(|vdev| vdev.class != Class::Cache).flat_map(leaves).collect();
         let (name, pool) = (view.name.clone(), view.name.clone());
