@@ -106,21 +106,21 @@ impl TopVdev {
         }
     }
 
+    /// Blocks lie at multiples of so many bytes.
+    fn unit(&self) -> u64 {
+        self.spread().map_or(1 << self.ashift, |layout| layout.sizes().unit())
+    }
+
     /// The bytes of a metaslab.
     #[must_use]
     pub fn metaslab(&self, index: u64) -> Range<u64> {
-        let unit = self.spread().map_or(1 << self.ashift, |layout| layout.sizes().unit());
-        layout::metaslab(index, self.metaslab_shift, unit)
+        layout::metaslab(index, self.metaslab_shift, self.unit())
     }
 
     /// Bytes of all metaslabs.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        let size = |index| {
-            let bytes = self.metaslab(index);
-            bytes.end - bytes.start
-        };
-        (0..self.metaslab_count()).map(size).sum()
+        layout::capacity(self.metaslab_count(), self.metaslab_shift, self.unit())
     }
 
     /// Accounted bytes per 512 allocated: 512 but for raidz, whose parity is not charged.

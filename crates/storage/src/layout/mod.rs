@@ -220,6 +220,19 @@ pub const fn metaslab(index: u64, shift: u32, unit: u64) -> Range<u64> {
     start..start + size
 }
 
+/// The bytes of `count` metaslabs together, as [`metaslab`] has them. Every transaction asks for it, so it does not go through them.
+#[must_use]
+pub const fn capacity(count: u64, shift: u32, unit: u64) -> u64 {
+    if count == 0 || unit > 1 << shift {
+        return 0;
+    }
+    // A unit that a border between two metaslabs cuts is in neither. Of so many borders one lies between two units.
+    let unit_shift = unit.trailing_zeros();
+    let period = unit >> if unit_shift < shift { unit_shift } else { shift };
+    let borders = count - 1;
+    ((count << shift) / unit - (borders - borders / period)) * unit
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -308,6 +321,19 @@ mod tests {
         let map = raidz(12, 6, 3).map(123 << 12, 11 << 12);
         assert!(map.columns.windows(2).all(|two| two[0].len >= two[1].len));
         assert_eq!(map.columns[0].len, 4 << 12);
+    }
+
+    #[test]
+    fn the_capacity_is_that_of_all_metaslabs() {
+        for unit in [512, 4096, 3 << 9, 3 << 12, 5 << 12, 7 << 12, 12 << 12, 11 << 13, 3 << 24, 1 << 25] {
+            for shift in [20, 24, 29] {
+                for count in [0, 1, 2, 3, 5, 12, 15, 64, 199] {
+                    let each = (0..count).map(|index| metaslab(index, shift, unit));
+                    let sum: u64 = each.map(|bytes| bytes.end - bytes.start).sum();
+                    assert_eq!(capacity(count, shift, unit), sum, "{count} of 2^{shift} bytes, unit {unit}");
+                }
+            }
+        }
     }
 
     #[test]
