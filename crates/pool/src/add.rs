@@ -1,4 +1,4 @@
-//! Devices that a pool gets after it was made: `zpool add`.
+//! Adding devices to an existing pool: `zpool add`.
 //!
 //! From:   the administrator, by way of the command line.
 //! To:     the configuration in MOS and labels, the vdevs in `storage`, the space in the allocator; the lists of caches and spares.
@@ -33,9 +33,9 @@ pub struct NewDevices {
     pub caches: Vec<Arc<dyn Disk>>,
     /// Hot spares.
     pub spares: Vec<Arc<dyn Disk>>,
-    /// log2 of their sectors; that of each device, if not given.
+    /// log2 of their sector size in bytes. Without it, each device's own sector size is used.
     pub ashift: Option<u32>,
-    /// Sectors of another size than those of the pool's data vdevs are taken, too.
+    /// Accepts devices whose sector size differs from that of the pool's data vdevs.
     pub any_ashift: bool,
 }
 
@@ -64,14 +64,14 @@ impl NewDevices {
     }
 }
 
-/// What was looked at and is not part of the pool yet.
+/// Vdevs that passed all checks and are not part of the pool yet.
 struct Built {
     tops: Vec<(VdevConfig, TopVdev)>,
     aux: Vec<NewAux>,
 }
 
 impl Pool {
-    /// Adds devices. Whatever they held is gone when this returns.
+    /// Adds devices. Everything that they held before is lost.
     ///
     /// # Errors
     /// [`Error::BadDevice`], [`Error::AshiftMismatch`], [`Error::OldPool`], [`Error::Busy`]: then nothing was changed;
@@ -128,7 +128,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// What the devices become. Nothing is touched.
+    /// Plans the new vdevs. Writes nothing.
     fn build_added(&self, new: &NewDevices) -> Result<Built> {
         let root = &self.state.config.tree;
         let guid = || Guid(self.inner.new_guid());
@@ -178,7 +178,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Makes a top-level vdev part of the pool, behind all others.
+    /// Makes a top-level vdev part of the pool. Its id follows the highest one.
     fn take_in(&mut self, mut config: VdevConfig, top: TopVdev, zaps: Option<ObjectId>) -> Result<()> {
         let maps = new_vdevs::create_objects(self.mos(), &self.tx, zaps, &mut config, &top)?;
         self.state.table.vdevs.insert(top.id, maps);

@@ -3,7 +3,7 @@
 use format::config::{PoolConfig, VdevConfig};
 use format::uberblock::Uberblock;
 
-/// What the import of a pool that is split off begins with.
+/// The state that the import of a split-off pool starts from.
 #[derive(Clone, Debug)]
 pub struct Apart {
     /// The state that the devices hold.

@@ -1,4 +1,4 @@
-//! What a user of the pool asks of it: datasets, properties, history.
+//! What callers ask of an open pool: datasets, properties, history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Pool {
         Ranked::lock(Rank::Dsl, || self.inner.dsl.read().expect("no code panics while holding the DSL lock"))
     }
 
-    /// The command that is being carried out, for the pool's history. It is noted with the first change.
+    /// Sets the command for the pool's history. The first change that the command makes writes it there.
     ///
     /// # Panics
     /// If another thread panicked while storing it.
@@ -39,7 +39,7 @@ impl Pool {
         *self.inner.command.lock().expect("the command lock guards a plain store") = Some(command.to_owned());
     }
 
-    /// Enters the command into the history now, for a change that file systems make themselves.
+    /// Writes the command into the history now. For changes that file systems make themselves.
     ///
     /// # Errors
     /// [`Error::Stopped`], [`Error::ReadOnly`].
@@ -81,8 +81,8 @@ impl Pool {
         list::list(&self.inner.view(), top, depth, snapshots)
     }
 
-    /// As [`Pool::list`], for those who only look: datasets and snapshots that cannot be read, or have names that none may
-    /// have, are left out, and `report` is told of them, by the name of the dataset that they are in.
+    /// As [`Pool::list`], for callers that only show the list. It leaves out datasets and snapshots that cannot be read or
+    /// have invalid names. For each of them it calls `report` with the name of the dataset above.
     ///
     /// # Errors
     /// `top` is not there or cannot be read.
@@ -138,7 +138,7 @@ impl Pool {
         properties::written_since(&self.inner.view(), info, snapshot)
     }
 
-    /// Whether a dataset's contents are encrypted: without its key nobody reads them.
+    /// Whether a dataset's contents are encrypted, so that reading them takes its key.
     ///
     /// # Errors
     /// If the DSL cannot be read.
@@ -184,7 +184,7 @@ impl Pool {
         dsl::frees::waiting(&self.inner.mos)
     }
 
-    /// Bytes that the next txgs free, of those. What cannot be found waits for another import.
+    /// Of [`Pool::freeing`], the bytes that the next txgs will free. Blocks that cannot be found wait for another import.
     ///
     /// # Errors
     /// As [`Pool::freeing`].
@@ -192,8 +192,8 @@ impl Pool {
         if self.inner.groups.is_freeing() { self.freeing() } else { Ok(0) }
     }
 
-    /// How broken up the free space is, in percent, by top-level vdev id: from the sizes of free pieces that the
-    /// space maps' histograms count. `None` where too few maps have one, and for pools that keep none.
+    /// Fragmentation of the free space in percent, by top-level vdev id. It is computed from the histograms of the space
+    /// maps. `None` where too few maps have a histogram.
     ///
     /// # Errors
     /// If the space maps cannot be read.
@@ -234,8 +234,8 @@ impl Pool {
         self.inner.open(&info::info(&self.inner.view(), name)?)
     }
 
-    /// As [`Pool::open`], for who sends its blocks as they lie on disk: an encrypted dataset is opened without its key if that is
-    /// not loaded. Until it is closed, nobody else has it then.
+    /// As [`Pool::open`], for a raw send. An encrypted dataset whose key is not loaded is opened without the key. Then
+    /// nobody else can open it until it is closed.
     ///
     /// # Errors
     /// As [`Pool::open`].
@@ -288,7 +288,8 @@ impl Pool {
         })
     }
 
-    /// Makes the dataset `name` without its limits, then sets these; it goes away again if it cannot have them.
+    /// Makes the dataset `name` without its limits, then sets the limits. If one of them is refused, the dataset is
+    /// destroyed again.
     pub(crate) fn with_limits(
         &self,
         name: &str,
@@ -302,7 +303,7 @@ impl Pool {
         if limits.is_empty() {
             return Ok(());
         }
-        // What it may use is judged by what it uses, so it has to be there first.
+        // A limit is compared with what the dataset uses, so the dataset must exist first.
         let limits = limits.into_iter().map(|(name, value)| (name, Some(value))).collect();
         self.set_properties(name, limits).or_else(|error| {
             self.destroy_dataset(name)?;
@@ -339,8 +340,8 @@ impl Pool {
         self.run_beside(Reserve::Half, 1, move |syncing| syncing.change(|dsl| dsl.rename_dir(&from, &to)))
     }
 
-    /// Sets local properties of a dataset; `None` inherits. Values were checked by
-    /// [`Property::parse_value`]; here only what depends on the pool is.
+    /// Sets local properties of a dataset; `None` inherits. [`Property::parse_value`] has checked the values before; this
+    /// function checks only what depends on the pool.
     ///
     /// # Errors
     /// [`Error::Property`] for a value this pool cannot take; then none is set.
@@ -350,13 +351,13 @@ impl Pool {
         }
         values.iter().try_for_each(|(name, value)| names::check_storable(name, "", value.as_ref()))?;
         let full = name.to_owned();
-        // A limit can be the way out of a full pool.
+        // In a full pool, a changed limit can be what frees space.
         let are_limits = values.iter().all(|(name, _)| limits::SPACE.contains(&name.as_str()));
         let kept = if are_limits { Reserve::Quarter } else { Reserve::Half };
         self.run_beside(kept, values.len() as u64, move |syncing| {
             syncing.change(|dsl| {
                 let dir = tree::dir_of(dsl.mos(), &dsl.view.pool, &full)?;
-                // Each by what those before it leave.
+                // Each one is judged with the changes of those before it.
                 let mut given = Vec::new();
                 for (name, value) in &values {
                     if !limits::SPACE.contains(&name.as_str()) {
@@ -444,18 +445,18 @@ impl Pool {
         })
     }
 
-    /// Open datasets go by the new properties from now on. One whose properties cannot be read does not keep those from
-    /// the others.
+    /// Applies the new properties to open datasets. If the properties of one dataset cannot be read, the others still get
+    /// theirs.
     pub(crate) fn refresh_settings(&self) -> Result<()> {
         let mut first = Ok(());
         let features = self.inner.info().features.clone();
         for dataset in self.inner.open_datasets() {
-            // A sync that takes it away waits for this.
+            // A sync that destroys the dataset waits for this lock.
             let _shared = self.shared();
             if dataset.destroyed.load(Ordering::Acquire) {
                 continue;
             }
-            // By its number: what is being received has no public name, and a name may change meanwhile.
+            // By its number: a dataset that is being received has no public name, and names may change meanwhile.
             let known = info::info_of(&self.inner.view(), dataset.name(), dataset.id)
                 .and_then(|info| settings(&self.inner.view(), &info, Some(&features)));
             match known {

@@ -1,5 +1,5 @@
-//! Devices beside the tree of vdevs: caches (L2ARC) and hot spares. They belong to the pool, have its labels and are
-//! shown. Caches are filled and read by `storage` (`storage/second`); what OpenZFS left on one is used, too.
+//! Devices that are not in the vdev tree: caches (L2ARC) and hot spares. They have labels of the pool, and `zpool status`
+//! shows them. `storage` fills and reads caches (`storage/second`). It also uses what OpenZFS left on a cache device.
 //!
 //! From:   the lists `l2cache` and `spares` of the object directory.
 //! To:     the command line, which shows them; new pools, which get them.
@@ -24,7 +24,7 @@ use crate::mos::Mos;
 use crate::pool::{Inner, Pool};
 use crate::{Error, Result, labels};
 
-/// Bytes at the start of a cache's data in which its header lies, whatever its sectors are.
+/// The header of a cache device lies in the first bytes of its data. This many bytes hold it for every sector size.
 const HEADER: usize = 64 << 10;
 
 /// What a device beside the tree is for.
@@ -64,9 +64,9 @@ pub struct AuxVdev {
     pub config: VdevConfig,
     /// Where it is, if it is there with its label.
     pub device: Option<PathBuf>,
-    /// A spare that fills in for a device of this pool.
+    /// A spare that replaces a failed device of this pool.
     pub in_use: bool,
-    /// The name of another pool, for a device of which the spare fills in.
+    /// The spare replaces a device of the pool with this name.
     pub used_by: Option<String>,
 }
 
@@ -74,7 +74,7 @@ pub struct AuxVdev {
 const COUNT_MAX: usize = 1024;
 
 impl Pool {
-    /// The pool's caches and spares. They are looked for where the pool says, and beside its other devices.
+    /// The pool's caches and spares. Searches the paths in the pool's lists, and the folders of the pool's other devices.
     ///
     /// # Errors
     /// If a list cannot be read.
@@ -103,7 +103,7 @@ impl Inner {
 }
 
 impl AuxVdev {
-    /// Which other pool uses it, if it is at `path`: by its label, or as a part of a pool.
+    /// Name of another pool that uses the spare at `path`. The device's label tells.
     fn use_at(&self, path: &Path, pool: Guid) -> Option<Option<String>> {
         let disk = FileDisk::open(path, Access::Peek).ok()?;
         labels::read(&disk).configs.iter().find_map(|label| match label {
@@ -148,15 +148,15 @@ impl Pool {
         (self.inner.storage.cache().stats(), self.inner.storage.second().stats())
     }
 
-    /// Opens the caches and spares of a pool that is to be written, so that nobody else takes them meanwhile. One that
-    /// is not there, or in other hands, is done without.
+    /// Opens and locks the caches and spares of a pool that is to be written, so that no other process uses them. A device
+    /// that is missing or in use elsewhere is left out.
     pub(crate) fn hold_aux_vdevs(&self) {
         let found = self.aux_vdevs().unwrap_or_else(|error| {
             tracing::warn!(%error, "the lists of caches and spares cannot be read");
             Vec::new()
         });
         let mut held = Vec::new();
-        // One in use is held as what it is used for.
+        // A spare in use is already open as a leaf of the tree.
         for aux in found.into_iter().filter(|aux| !aux.in_use && aux.used_by.is_none()) {
             let Some(path) = aux.device else { continue };
             match FileDisk::open(&path, Access::ReadWrite { exclusive: true }) {
@@ -181,7 +181,7 @@ impl Inner {
             Label::Aux(aux) => aux.ashift,
             Label::Pool(_) => None,
         });
-        // OpenZFS 2.1 does not say: it goes by the device.
+        // OpenZFS 2.1 does not store this value; it asks the device.
         let ashift = told.unwrap_or_else(|| disk.sector_size().ilog2());
         self.storage.second().add(self.info().config.pool_guid, guid, disk.clone(), ashift);
     }
@@ -239,7 +239,7 @@ impl NewAux {
         };
         labels::initialise(disk)?;
         if is_cache {
-            // Whatever a cache held before is nobody's: an old header would be taken for that of this one.
+            // Wipes the header of the cache: an old header would be taken for a valid one of this pool.
             let offset = label::DATA_START;
             let device = |source| WriteError::Device { path: disk.path().to_path_buf(), offset, source };
             disk.write_at(&[IoSlice::new(&[0; HEADER])], offset).map_err(device)?;
@@ -270,12 +270,12 @@ pub(crate) fn append(mos: &Mos, tx: &Tx, all: &[NewAux]) -> Result<()> {
     Ok(())
 }
 
-/// Strikes a cache or spare off its list, which stays when it is empty.
+/// Removes a cache or spare from its list. An empty list stays.
 pub(crate) fn take_off(mos: &Mos, tx: &Tx, kind: AuxKind, guid: Guid) -> Result<()> {
     edit(mos, tx, kind, |entries| entries.retain(|entry| entry.get_u64("guid") != Some(guid.0)))
 }
 
-/// Changes the list of a kind, which is made if the pool has none.
+/// Changes the list of caches or spares. Creates it if the pool has none.
 fn edit(mos: &Mos, tx: &Tx, kind: AuxKind, change: impl FnOnce(&mut Vec<NvList>)) -> Result<()> {
     let (id, mut list) = match mos.directory_object(kind.list())? {
         Some(id) => (id, mos.packed(id)?),

@@ -26,7 +26,7 @@ const COUNTS_SHIFT: u32 = 15;
 /// log2 of the bytes of a block of the ZAP with the entries.
 const ENTRIES_SHIFT: u32 = 13;
 
-/// Cloned blocks of a pool, as its properties tell.
+/// Cloned blocks of a pool, for the pool properties `bclone*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clones {
     /// Bytes of blocks that are cloned.
@@ -187,8 +187,8 @@ impl Brt {
         })
     }
 
-    /// One reference more to `block`, which no dedup table counts. All references that a txg adds are added before any is released in
-    /// it. Without the feature nothing is cloned.
+    /// Adds one reference to `block`, which no dedup table counts. All references of a txg must be added before any is
+    /// released. Pools without the feature have no cloned blocks.
     pub(crate) fn refer(
         &mut self,
         (mos, tx): (&Mos, &Tx),
@@ -229,7 +229,7 @@ impl Brt {
         Ok(())
     }
 
-    /// One reference less to `block`. `false` if there is no other: then it is freed.
+    /// Removes one reference to `block`. `false` if it was the last one: then the caller frees the block.
     pub(crate) fn release(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
         let first = block.dvas[0];
         if block.level > 0 || block.object_type.is_metadata() {
@@ -256,7 +256,7 @@ impl Brt {
         Ok(true)
     }
 
-    /// Stores what the txg did. Tables in which nothing is left end.
+    /// Writes the changes of the txg to the tables. Empty tables are destroyed.
     pub(crate) fn store(&mut self, mos: &Objset, tx: &Tx, features: &mut Option<Features>) -> Result<()> {
         let is_active = |feature| features.as_ref().is_some_and(|known| known.is_active(feature));
         let is_number = is_active(&features::BLOCK_CLONING_ENDIAN);

@@ -1,4 +1,4 @@
-//! The checkpoint of a pool: a state of all of it that can be returned to.
+//! The checkpoint of a pool: an earlier state of the whole pool that an import can return to.
 //!
 //! From:   the administrator (`zpool checkpoint`, `zpool import --rewind-to-checkpoint`); the MOS, which keeps the uberblock of the state.
 //! To:     the sync thread, which keeps what the state reaches (`sync/checkpoint.rs`); the devices, when the pool returns to it.
@@ -40,7 +40,7 @@ pub(crate) enum Stage {
     None,
     /// The last synced state is kept from the next txg on.
     Wanted,
-    /// It keeps the state of this txg.
+    /// The checkpoint keeps the state of this txg.
     Exists { txg: Txg, created: u64 },
     /// What it kept is being freed.
     Discarding,
@@ -55,7 +55,7 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// What a pool that is being imported keeps.
+    /// Reads the checkpoint of a pool that is being imported.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -75,7 +75,7 @@ impl Keeping {
         Ok(Keeping { stage, maps })
     }
 
-    /// The txg up to which what is freed stays allocated.
+    /// Blocks born up to this txg stay allocated when they are freed.
     pub(crate) fn until(&self) -> Option<Txg> {
         match self.stage {
             Stage::Exists { txg, .. } => Some(txg),
@@ -138,8 +138,8 @@ pub(crate) fn lacks_place(config: &PoolConfig) -> bool {
     config.tree.children.iter().any(lacks)
 }
 
-/// Makes the state that a checkpoint keeps the newest one on all devices; `newest` is the newest until then. What was written
-/// later is overwritten from now on.
+/// Makes the state that a checkpoint keeps the newest one on all devices. `newest` is the newest state before. From now on,
+/// blocks that were written after the checkpoint may be overwritten.
 ///
 /// # Errors
 /// A device refuses.
@@ -148,13 +148,13 @@ pub(crate) fn write_rewound(storage: &Storage, rewound: &Uberblock) -> Result<()
     Ok(storage.flush()?)
 }
 
-/// The state that `kept` is as the newest one of a pool whose newest was `newest`.
+/// The uberblock that makes the state of `kept` the newest one of a pool whose newest was `newest`.
 pub(crate) fn rewound(kept: &Uberblock, newest: &Uberblock, now: u64) -> Uberblock {
     let mmp = Some(Mmp { delay_ns: 0, config: 0 });
     Uberblock { txg: newest.txg.next(), timestamp: now, checkpoint_txg: kept.txg, mmp, ..kept.clone() }
 }
 
-/// The words of an uberblock as pools keep them that know expanded raidz, or older ones.
+/// The words of an uberblock as the MOS stores them. Their number depends on the version of OpenZFS that wrote them.
 pub(crate) fn words(kept: &Uberblock, expands: bool) -> Value {
     let raw = kept.encode();
     let size = if expands { raw.len() } else { SIZE_V1 };

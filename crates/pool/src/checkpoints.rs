@@ -27,11 +27,11 @@ impl Pool {
             syncing.state.keeping.stage = Stage::Wanted;
             Ok(())
         })?;
-        // The txg after it writes down that this one is kept.
+        // The next txg records that this one is kept.
         self.sync()
     }
 
-    /// Gives the checkpoint up. What only it kept is freed in the background.
+    /// Discards the checkpoint. Blocks that only the checkpoint uses are freed in the background.
     ///
     /// # Errors
     /// [`Error::NoCheckpoint`], [`Error::DiscardingCheckpoint`], [`Error::ReadOnly`].

@@ -15,8 +15,8 @@ impl Dataset {
         self.pool_enables(&features::BLOCK_CLONING)
     }
 
-    /// Whether its files may share the blocks of `source`: both are in one pool, have the same keys or none, and would write the blocks
-    /// alike.
+    /// Whether files of this dataset may share the blocks of files in `source`. Both must be in one pool, have the same keys
+    /// or none, and have properties that write the blocks the same way.
     #[must_use]
     pub fn may_share(&self, source: &Dataset) -> bool {
         if !Arc::ptr_eq(&self.pool, &source.pool) {
@@ -29,14 +29,14 @@ impl Dataset {
         let guid = |dataset: &Dataset| dataset.objset().io().keys().map(|keys| keys.guid());
         let is_open = |encrypted: bool, dataset: &Dataset| !encrypted || guid(dataset).is_some();
         let has_keys = is_open(own.encrypted, self) && is_open(other.encrypted, source);
-        // What a snapshot was written with is not known.
+        // The properties under which a snapshot was written are not known.
         let is_alike = source.is_snapshot
             || (own.checksum, own.compression, own.copies, own.dedup)
                 == (other.checksum, other.compression, other.copies, other.dedup);
         own.encrypted == other.encrypted && has_keys && guid(self) == guid(source) && is_alike
     }
 
-    /// Whether whoever locks files of both datasets begins with those of this one.
+    /// The lock order for files of two datasets: whether files of this dataset are locked first.
     #[must_use]
     pub fn precedes(&self, other: &Dataset) -> bool {
         self.id < other.id

@@ -1,4 +1,4 @@
-//! Making a new pool: the first txg composed from nothing.
+//! Making a new pool: every object of its first txg.
 //!
 //! Source: docs/format/10-create-checklist.md §A; 01-labels-uberblock.md §11.
 
@@ -31,13 +31,13 @@ use crate::state::{Parts, SyncState, Syncing};
 use crate::treater::AUTOTRIM;
 use crate::{Error, Result, aux_vdevs, bpobj, history, labels, new_vdevs, props, version};
 
-/// Name of the machine in labels that are not to tell.
+/// Host name in labels that must not name the machine.
 const ANYWHERE: &str = "localhost";
 /// Key in the ZAP of a top-level vdev for what is allocated there, and its value for intent logs (12 §1.1).
 /// Checksum salts have 32 bytes.
 const SALT: usize = 32;
 
-/// What a new pool is to be.
+/// Properties and layout of a new pool.
 pub struct CreateSpec {
     /// Its name.
     pub name: String,
@@ -70,7 +70,7 @@ pub struct CreateSpec {
 }
 
 impl CreateSpec {
-    /// A pool of single devices as it is made where nothing else is said, with the features of [`features::of_new_pools`].
+    /// The default: a pool of single devices with the features of [`features::of_new_pools`].
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -109,11 +109,10 @@ impl CreateSpec {
 }
 
 impl Pool {
-    /// Creates a pool. Whatever the devices held is gone when this returns.
+    /// Creates a pool. Everything that the devices held before is lost.
     ///
-    /// # Errors
-    /// A device is too small or cannot be written. Nothing is touched before all devices were looked at; whose labels
-    /// were touched has none then: half a pool is none.
+    /// # Errors A device is too small or cannot be written. All devices are checked before the first one is written. If a
+    /// later write fails, the labels of the devices that were written are wiped, so that no half-made pool is left.
     pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
         props::names::check_pool(&spec.name, false)
             .map_err(|why| Error::BadPoolName { name: spec.name.clone(), why })?;
@@ -163,7 +162,7 @@ impl Pool {
         made
     }
 
-    /// Creates a pool on devices that were looked at.
+    /// Creates a pool on devices that passed the checks.
     fn create_on(
         spec: CreateSpec,
         options: Options,
@@ -347,7 +346,7 @@ impl Syncing<'_> {
             sealed: None,
         };
         self.change(|dsl| dsl.create_root_head(head))?;
-        // What it may use is judged by what it uses, so it has to be there first.
+        // A limit is compared with what the dataset uses, so the dataset must exist first.
         for (name, value) in limits {
             let bytes = if let props::Value::Number(bytes) = value { *bytes } else { 0 };
             self.change(|dsl| {

@@ -18,12 +18,12 @@ use crate::{Error, KeyError, Result};
 
 pub use crate::state::Dataset;
 
-/// Syncs that a change waits for at a limit, while other changes take the space first.
+/// At a limit, a change waits for at most this many syncs. Other changes may take the freed space first.
 const LIMIT_WAITS: u32 = 64;
 
 impl Dataset {
-    /// What the crate above keeps of this dataset once for all who use it: its locks, say. Made by whoever asks first,
-    /// and gone with the last who has it.
+    /// A value that the crate above keeps once per open dataset, such as its locks. The first caller makes the value. It is
+    /// dropped with its last user.
     ///
     /// # Errors
     /// Those of `make`.
@@ -31,7 +31,7 @@ impl Dataset {
         &self,
         make: impl FnOnce() -> std::result::Result<Arc<T>, E>,
     ) -> std::result::Result<Arc<T>, E> {
-        // Whoever panicked while making it left nothing here.
+        // A caller that panicked while it made the value stored nothing.
         let mut above = self.above.lock().unwrap_or_else(PoisonError::into_inner);
         let known = above.as_ref().and_then(Weak::upgrade).and_then(|any| any.downcast().ok());
         if let Some(known) = known {
@@ -98,7 +98,7 @@ impl Dataset {
         crate::version::newest_filesystem(self.pool.info().config.version)
     }
 
-    /// Whether they would be, whatever its property `readonly` says.
+    /// Whether changes would be possible if the property `readonly` were off.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] with the reason.
@@ -129,7 +129,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// Whether what an intent log says is being done again just now: then nothing is asked twice.
+    /// Whether an intent log is being replayed. During a replay, permissions and limits are not checked again.
     #[must_use]
     pub fn is_replaying(&self) -> bool {
         self.log.is_replaying()
@@ -141,7 +141,7 @@ impl Dataset {
         &self.pool.host
     }
 
-    /// Property values that reading and writing go by.
+    /// Property values that apply to reading and writing.
     ///
     /// # Panics
     /// If another thread panicked while storing them.
@@ -158,7 +158,7 @@ impl Dataset {
         self.objset.set_policy(policy);
     }
 
-    /// A dataset that is being received is written whatever its properties say, now or later.
+    /// Lets the dataset be written while a stream is received, even if its property `readonly` is or becomes on.
     ///
     /// # Panics
     /// If another thread panicked while storing its settings.
@@ -168,8 +168,8 @@ impl Dataset {
         Arc::make_mut(&mut settings).read_only = false;
     }
 
-    /// A mount with the option `rw` is written although the property `readonly` is on. Whoever mounts says so, and takes it
-    /// back when the mount ends.
+    /// A mount with the option `rw` writes although the property `readonly` is on. The mount sets this at its start and
+    /// resets it at its end.
     pub fn set_mounted_writable(&self, is_writable: bool) {
         self.mounted_writable.store(is_writable, Ordering::Release);
     }
@@ -183,7 +183,7 @@ impl Dataset {
         self.objset.policy().expect("it is set when the dataset is opened")
     }
 
-    /// Whether its pool has blocks to which several block pointers may refer. What is done with them costs more.
+    /// Whether the pool may have blocks with several references (dedup or clones). Freeing such blocks costs more.
     #[must_use]
     pub fn has_shared(&self) -> bool {
         self.pool.budget.has_table()
@@ -195,13 +195,14 @@ impl Dataset {
         self.pool.info().features.contains_key(feature.guid)
     }
 
-    /// Tells whether settings that the file system itself keeps (quotas of users) are those read earlier.
+    /// Generation of the settings that the file system itself stores (quotas of users). Equal numbers mean unchanged
+    /// settings.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Such settings were changed: everybody who knows them reads them again.
+    /// Records that such settings changed. All caches of them are read again.
     pub fn revise(&self) {
         self.revision.fetch_add(1, Ordering::AcqRel);
     }
@@ -220,16 +221,15 @@ impl Dataset {
         Ok((own.referenced, available::available(&self.pool.view(), self.dir, &own)?))
     }
 
-    /// Writes that the pool's disks were asked for since it was opened. It grows as long as what programs wrote is on
-    /// its way.
+    /// Number of writes sent to the pool's disks since it was opened. It grows while data of programs is on its way to disk.
     #[must_use]
     pub fn writes(&self) -> u64 {
         let leaves = self.pool.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
         leaves.map(|leaf| leaf.meter.stats().writes).sum()
     }
 
-    /// Blocks the caller while the write throttle has it wait. A caller that takes locks calls this before it takes them,
-    /// and [`Dataset::try_begin`] while it holds them.
+    /// Blocks the caller as the write throttle demands. A caller that needs locks calls this before it takes them, and calls
+    /// [`Dataset::try_begin`] while it holds them.
     pub fn wait_for_room(&self) {
         if self.check_writable().is_ok() {
             self.pool.wait_for_room();
@@ -260,7 +260,8 @@ impl Dataset {
     /// As [`Dataset::begin`].
     pub fn try_begin(&self, hold: Hold) -> Result<Begun> {
         let bytes = self.bytes_of(&hold)?;
-        // What was acknowledged is not refused now: the log still takes the space that its changes take once more.
+        // A replay must not refuse changes that were acknowledged. The blocks of the log still take as much space as its
+        // changes take again.
         let reach = if self.log.is_replaying() { Reach::Frees } else { hold.reach };
         let need = self.pool.need_of(&Hold { reach, ..hold }, self.policy().copies);
         match self.pool.try_begin(&need)? {
@@ -269,7 +270,8 @@ impl Dataset {
         }
     }
 
-    /// Has quotas and reservations judge a transaction. It began before, so the promises belong to the txg that it holds.
+    /// Checks quotas and reservations for a transaction. The transaction has begun before, so its promises belong to the txg
+    /// that it holds.
     fn promise(&self, tx: Tx, bytes: u64, reach: Reach) -> Result<Begun> {
         let own = *self.own();
         match self.pool.promises.ask(self.dir, &own, bytes, reach, self.pool.usable(reach)) {
@@ -288,8 +290,8 @@ impl Dataset {
         self.pool.groups.wait_for(wait, patience)
     }
 
-    /// What a change waits for when a limit of its own is reached and a sync may count less; it is refused after `most`
-    /// such waits.
+    /// A wait for a sync, after which the dataset may use less than its limit again. The change is refused after `most` such
+    /// waits.
     #[must_use]
     pub fn next_sync(&self, most: u32) -> Wait {
         Wait::for_sync(self.open_txg(), most)
@@ -301,7 +303,7 @@ impl Dataset {
         self.pool.groups.lock().waiting
     }
 
-    /// As [`Dataset::begin`], unless it would have to wait: for what may as well not be done.
+    /// As [`Dataset::begin`], but gives `None` where that would wait. For optional changes.
     ///
     /// # Errors
     /// As [`Dataset::begin`].
@@ -345,8 +347,8 @@ impl Dataset {
         }
     }
 
-    /// Bytes that may still be promised before quotas, reservations or the end of the pool refuse a write, transactions in
-    /// flight counted in full.
+    /// Bytes that writes may still take before a quota, a reservation or the size of the pool refuses them. Transactions in
+    /// flight count in full.
     #[must_use]
     pub fn space_left(&self) -> u64 {
         let own = *self.own();

@@ -28,7 +28,7 @@ pub use self::store::{Figures, Store};
 
 /// The pool property that limits the tables.
 const QUOTA: &[u8] = b"dedup_table_quota";
-/// Entries in memory from which on they are stored before the txg ends.
+/// With this many entries in memory, they are stored before the txg ends.
 const LIVE_MAX: usize = 1 << 16;
 
 /// An entry that the syncing txg touches.
@@ -51,9 +51,9 @@ pub struct Ddt {
     live: BTreeMap<(u64, Key), Live>,
     /// By number of the checksum: entries that are newer than those in the stores, of tables that are only read.
     logs: BTreeMap<u64, Log>,
-    /// The statistics on disk are not those of the stores.
+    /// The statistics on disk do not match the stores and must be written.
     counted: bool,
-    /// Bytes of all stores from which on they take no new entries.
+    /// When all stores take this many bytes, they get no new entries.
     quota: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ impl Ddt {
         self.logs.values().map(|log| log.on_disk).sum()
     }
 
-    /// What the tables hold, logs included; `vdevs` say what datasets are charged with.
+    /// Sums over all tables and their logs. `vdevs` converts allocated bytes into the bytes that datasets are charged.
     pub(crate) fn total_with_logs(&self, vdevs: &Vdevs) -> Counts {
         let logged = self.logged().map(|(kind, key, entry)| counts(vdevs, kind, key, entry));
         logged.fold(self.total(), |sum, counts| sum.plus(&counts))
@@ -143,7 +143,8 @@ impl Ddt {
         self.live.len() >= LIVE_MAX
     }
 
-    /// The block with the content of `block`, which is complete but for its place, in so many copies.
+    /// Finds a block on disk with the same content as `block`, in at least this many copies. `block` has all its fields
+    /// except its DVAs.
     pub(crate) fn find(
         &mut self,
         vdevs: &Vdevs,
@@ -157,7 +158,7 @@ impl Ddt {
         Ok(found.map_err(storage::ReadError::from).map_err(storage::WriteError::from)?)
     }
 
-    /// One reference more to `block`, for which so many copies were wanted.
+    /// Adds one reference to `block`, which was written with this many copies.
     pub(crate) fn refer(&mut self, vdevs: &Vdevs, block: &Block, copies: u8) -> Result<(), dmu::Error> {
         let live = self.touch(vdevs, block.checksum_kind, Key::of(block))?;
         let slot = &mut live.entry.slots[usize::from(copies)];
@@ -170,7 +171,8 @@ impl Ddt {
         Ok(())
     }
 
-    /// One reference more to `block`, which a pointer led to already. `false` if no entry is about it: then it is cloned like any other.
+    /// Adds one reference to `block`, to which a block pointer exists already. `false` if the tables have no entry for it:
+    /// then the caller counts it as a cloned block.
     pub(crate) fn share(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
         if !self.tables.contains_key(&block.checksum_kind.to_disk()) {
             return Ok(false);
@@ -182,7 +184,7 @@ impl Ddt {
         Ok(true)
     }
 
-    /// One reference less to `block`. `false` if no entry is about it: then it is freed like any other.
+    /// Removes one reference to `block`. `false` if the tables have no entry for it: then the caller frees it.
     pub(crate) fn release(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
         if !self.tables.contains_key(&block.checksum_kind.to_disk()) {
             return Ok(false);
@@ -203,7 +205,7 @@ impl Ddt {
         if !self.live.contains_key(&place) {
             let stores = self.tables.entry(place.0).or_default();
             let mut live = Live { entry: Entry::default(), class: None, changed: false };
-            // Most of what is looked up is in one of these two.
+            // Most entries are in one of these two stores.
             for class in [Class::Duplicate, Class::Unique, Class::Ditto] {
                 let Some(store) = stores.get_mut(&class) else { continue };
                 if let Some(entry) = store.get(&key)? {
@@ -217,7 +219,7 @@ impl Ddt {
         Ok(self.live.get_mut(&place).expect("it is there since the lines above"))
     }
 
-    /// Stores what the txg touched. Gives the blocks that nothing refers to any more; they are to be freed.
+    /// Stores the entries that the txg touched. Returns the blocks without references; the caller frees them.
     pub(crate) fn store(
         &mut self,
         mos: &Objset,
@@ -261,7 +263,7 @@ impl Ddt {
         Ok(freed)
     }
 
-    /// Writes the statistics, after all entries of the txg are stored. Tables in which nothing is left end.
+    /// Writes the statistics after all entries of the txg are stored. Destroys empty tables.
     pub(crate) fn count(&mut self, mos: &Objset, tx: &Tx, salt: u64) -> Result<(), dmu::Error> {
         if !std::mem::take(&mut self.counted) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Delegated permissions (`zfs allow`): what a dataset lets others do. They are kept for OpenZFS, which asks for them;
-//! a pool that is served here belongs to whoever serves it.
+//! Delegated permissions (`zfs allow`). They are stored for OpenZFS, which checks them. Here, the user who runs the server
+//! owns the pool.
 //!
 //! From:   who-keys and names of permissions, judged by the caller.
 //! To:     the grants that `dsl` keeps with directories.
@@ -40,7 +40,7 @@ impl Pool {
         })
     }
 
-    /// Takes back what was granted on each of the datasets; a grant without names takes back all of its who-key.
+    /// Removes grants on each of the datasets. A grant without permission names removes all permissions of its who-key.
     ///
     /// # Errors
     /// [`crate::Error::NoDataset`], or it cannot be written.

@@ -1,4 +1,4 @@
-//! Errors that devices made, and requests that took them too long.
+//! Counters of device errors and of slow requests.
 //!
 //! From:   the meters of the leaves in `storage`.
 //! To:     `zpool status`, `zpool clear`.
@@ -7,7 +7,7 @@ use crate::Result;
 use crate::pool::Pool;
 
 impl Pool {
-    /// Read, write and checksum errors of each device that is there, by its guid.
+    /// Read, write and checksum errors of each present device, by its guid.
     #[must_use]
     pub fn device_errors(&self) -> Vec<(u64, [u64; 3])> {
         let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
@@ -17,15 +17,15 @@ impl Pool {
         leaves.map(|leaf| (leaf.guid, errors(leaf.meter.stats()))).chain(of_caches).collect()
     }
 
-    /// How many requests took each device that is there too long (`zio_slow_io_ms`), by its guid.
+    /// Number of requests of each present device that took longer than `zio_slow_io_ms`, by its guid.
     #[must_use]
     pub fn slow_requests(&self) -> Vec<(u64, u64)> {
         let leaves = self.inner.storage.vdevs().leaves();
         leaves.map(|leaf| (leaf.guid, leaf.meter.stats().slow)).collect()
     }
 
-    /// Forgets the errors that devices made, or only those of the device with the guid `only`. Each device that had
-    /// some gets an event.
+    /// Resets the error counters of all devices, or of the device with the guid `only`. Notes an event for each device that
+    /// had errors.
     pub fn clear_errors(&self, only: Option<u64>) {
         let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
         for leaf in leaves.filter(|leaf| only.is_none_or(|guid| guid == leaf.guid)) {

@@ -1,4 +1,4 @@
-//! Devices that are let go of and come back: `zpool offline`, `online` and `clear`.
+//! Closing devices and opening them again: `zpool offline`, `online` and `clear`.
 //!
 //! From:   the administrator, by way of the command line.
 //! To:     the vdevs in `storage`, the configuration, and what the leaf misses from then on.
@@ -22,11 +22,11 @@ use crate::state::Syncing;
 use crate::sync::missing::leaf_mut;
 use crate::{Error, Result};
 
-/// Blocks of so many txgs, beginning with the one that syncs, may be written already when a device comes back: the intent log writes
-/// for the open txg, and another one may be quiescing.
+/// When a device comes back, blocks of this many txgs may be written already: of the syncing, the quiescing and the open
+/// one, for which the intent log writes.
 const TXGS_BEGUN: u64 = 3;
 
-/// Keys of a leaf's configuration that say that it does not take part.
+/// Keys of a leaf's configuration that mark it as not in use.
 pub(crate) const AWAY: [&str; 6] = ["offline", "faulted", "degraded", "removed", "not_present", "aux_state"];
 
 /// Where a leaf is.
@@ -38,7 +38,7 @@ pub(crate) struct Slot {
     pub(crate) child: usize,
 }
 
-/// Where the leaf with this guid is, if it has a place of its own.
+/// Position of the leaf with this guid in the tree, if it has one.
 pub(crate) fn slot_of(root: &VdevConfig, guid: Guid) -> Option<Slot> {
     root.children.iter().enumerate().find_map(|(top, vdev)| {
         let child = vdev.leaves().position(|leaf| leaf.guid == guid)?;
@@ -47,7 +47,7 @@ pub(crate) fn slot_of(root: &VdevConfig, guid: Guid) -> Option<Slot> {
 }
 
 impl Syncing<'_> {
-    /// From now on `leaf` is in this place, or nothing.
+    /// Puts `leaf` into this position, or empties it.
     pub(crate) fn put_leaf(&mut self, slot: Slot, leaf: Option<Leaf>) -> Result<()> {
         let mut tops: Vec<TopVdev> = self.inner.storage.vdevs().tops().to_vec();
         if !tops[slot.top].put(slot.child, leaf) {
@@ -65,7 +65,7 @@ impl Syncing<'_> {
         &self.inner.storage.vdevs().tops()[slot.top]
     }
 
-    /// Lets go of the device of a leaf. The others of its top-level vdev must have all that it has.
+    /// Closes the device of a leaf. The other leaves of its top-level vdev must hold all of its data.
     pub(crate) fn take_away(&mut self, guid: Guid) -> Result<()> {
         let slot = self.slot(guid)?;
         let top = self.top_of(slot);
@@ -73,7 +73,7 @@ impl Syncing<'_> {
         if !top.can_lose(guid.0) {
             return Err(Error::NoReplicas);
         }
-        // A leaf that failed misses txgs since then.
+        // A failed leaf misses all txgs since it failed.
         self.inner.members.of(guid.0).miss_since(self.txg);
         self.put_leaf(slot, None)?;
         leaf.close();
@@ -115,10 +115,9 @@ impl Syncing<'_> {
 }
 
 impl Pool {
-    /// Lets go of a device. With `temporary` the pool takes it again at its next import.
+    /// Takes a device offline. With `temporary`, the next import opens it again.
     ///
-    /// # Errors
-    /// [`Error::NoSuchDevice`]; [`Error::NoReplicas`] where the others do not have all that it has.
+    /// # Errors [`Error::NoSuchDevice`]; [`Error::NoReplicas`] if the other leaves do not hold all of its data.
     pub fn offline(&self, guid: Guid, temporary: bool) -> Result<()> {
         self.run(move |syncing| {
             syncing.take_away(guid)?;
@@ -133,7 +132,7 @@ impl Pool {
         })
     }
 
-    /// Lets go of a device that is to count as faulty. With `temporary` the pool takes it again at its next import.
+    /// Takes a device offline and marks it faulted. With `temporary`, the next import opens it again.
     ///
     /// # Errors
     /// As [`Pool::offline`].
@@ -152,11 +151,9 @@ impl Pool {
         })
     }
 
-    /// Takes a device again that is at `path`. A resilver (crate `scan`) writes to it what it
-    /// missed.
+    /// Opens the device at `path` again. A resilver (crate `scan`) writes to it what it missed.
     ///
-    /// # Errors
-    /// [`Error::BadDevice`]: it is not the device that it was; as [`Pool::offline`].
+    /// # Errors [`Error::BadDevice`] if another device is at `path`; else as [`Pool::offline`].
     pub fn online(&self, guid: Guid, path: &Path) -> Result<()> {
         self.let_go_of_failed(guid)?;
         if self.inner.is_open(guid.0) {
@@ -189,7 +186,7 @@ impl Pool {
         })
     }
 
-    /// A leaf that failed is let go of, so that its device can be opened anew.
+    /// Closes a failed leaf, so that its device can be opened again.
     fn let_go_of_failed(&self, guid: Guid) -> Result<()> {
         if !self.inner.members.of(guid.0).has_failed() {
             return Ok(());
@@ -197,8 +194,8 @@ impl Pool {
         self.run(move |syncing| syncing.take_away(guid))
     }
 
-    /// Opens devices again that failed or were not there, all or only `only`; those that an administrator took offline stay so.
-    /// Gives those that are not back.
+    /// Opens failed and missing devices again, all or only `only`. Devices that an administrator took offline stay offline.
+    /// Returns the devices that could not be opened.
     ///
     /// # Errors
     /// [`Error::Stopped`], [`Error::ReadOnly`].
@@ -240,7 +237,7 @@ impl Inner {
 }
 
 impl Pool {
-    /// How each leaf takes part, in the order of the configuration.
+    /// State of each leaf, in the order of the configuration.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         let config = self.info().config;

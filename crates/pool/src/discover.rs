@@ -1,6 +1,6 @@
 //! Finding pools on devices, by their labels.
 //!
-//! From:   folders, files and devices that somebody points at.
+//! From:   folders, files and devices that the user names.
 //! To:     `Pool::import`, and lists of what could be imported.
 //! Source: docs/format/01-labels-uberblock.md §4.3.
 
@@ -15,7 +15,7 @@ use storage::host::{Access, Disk, FileDisk, backing_file, partition_of, read_tab
 
 use crate::labels::{self, Labels};
 
-/// Smaller files and partitions are not looked at, in bytes.
+/// Smaller files and partitions are ignored. In bytes.
 const SIZE_MIN: u64 = label::MIN_DEVICE / 2;
 
 /// A pool seen on devices, not opened.
@@ -35,21 +35,22 @@ impl Found {
     /// Whether all top-level vdevs have enough devices to be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        // Labels do not tell of vdevs that were removed.
+        // Labels do not list removed vdevs.
         let unknown = self.config.has_removed();
         self.wanted().all(|top| top.map_or(unknown, |top| self.has_enough(top)))
     }
 
-    /// Whether a device that the labels speak of is not there.
+    /// Whether a device that the labels name is missing.
     fn lacks_any(&self) -> bool {
         self.wanted().any(|top| top.is_none_or(|top| self.lacks_in(top)))
     }
 
-    /// The devices that are not there of the top-level vdevs that cannot be read without them: each by where it was, or by its guid.
+    /// The missing devices of all top-level vdevs that cannot be read without them: the last known path of each, or its
+    /// guid.
     #[must_use]
     pub fn needed(&self) -> Vec<String> {
         let is_here = |guid| self.devices.contains_key(&guid);
-        // Not by number: a label may promise any number of them.
+        // The count in a label is not trusted: a damaged label may state any number.
         let short = self.tops.values().filter(|top| !self.has_enough(top));
         short.flat_map(|top| absent_below(top, &is_here)).collect()
     }
@@ -81,7 +82,7 @@ impl Found {
     }
 }
 
-/// The devices below `vdev` that are not there: each by where it was, or by its guid.
+/// The missing devices below `vdev`: the last known path of each, or its guid.
 pub(crate) fn absent_below(vdev: &VdevConfig, is_here: &dyn Fn(u64) -> bool) -> Vec<String> {
     let own = || match &vdev.path {
         Some(path) => format!("'{}'", String::from_utf8_lossy(path).escape_debug()),
@@ -92,7 +93,7 @@ pub(crate) fn absent_below(vdev: &VdevConfig, is_here: &dyn Fn(u64) -> bool) -> 
     lost.then(own).into_iter().chain(below).collect()
 }
 
-/// Looks for pools in the given folders, files and devices, and in the partitions of files. What is no vdev is passed over.
+/// Looks for pools in the given folders, files and devices, and in the partitions of files. Skips files that are no vdev.
 #[must_use]
 pub fn discover(places: &[PathBuf]) -> Vec<Found> {
     let mut paths = Vec::new();
@@ -120,7 +121,7 @@ pub fn discover(places: &[PathBuf]) -> Vec<Found> {
             }
         }
     }
-    // Of two copies of one device the newer one counts.
+    // If two copies of one device are found, the newer one is used.
     seen.sort_by_key(|(_, labels)| labels.best.as_ref().map(Uberblock::rank));
     for (path, labels) in &seen {
         if let Some(config) = current(labels) {
@@ -137,7 +138,8 @@ fn is_candidate(path: &Path) -> bool {
     kind.is_block_device() || kind.is_file() && metadata.len() >= SIZE_MIN
 }
 
-/// The partitions of the file at `path` that may be devices of pools. Those of a block device are devices of their own.
+/// The partitions of the file at `path` that may be devices of pools. Partitions of a block device have device files of
+/// their own and are not listed here.
 #[must_use]
 pub fn partitions_of(path: &Path, disk: &FileDisk) -> Vec<FileDisk> {
     if disk.is_block_device() || partition_of(path).is_some() {
@@ -148,8 +150,7 @@ pub fn partitions_of(path: &Path, disk: &FileDisk) -> Vec<FileDisk> {
     large.filter_map(|partition| disk.peek_at(partition).ok()).collect()
 }
 
-/// What the partition table of the file at `path` has to do with it that no pool was found there; `None` if the file has
-/// no table.
+/// Explains, from the partition table of the file at `path`, why no pool was found there. `None` if the file has no table.
 #[must_use]
 pub fn why_no_pool(path: &Path) -> Option<String> {
     if partition_of(path).is_some() {
@@ -167,8 +168,8 @@ pub fn why_no_pool(path: &Path) -> Option<String> {
     }
 }
 
-/// What a device's labels say of its pool's state: the configuration that goes with its newest uberblock, since a
-/// power cut may have left a newer one that was never true.
+/// The configuration in a device's labels that belongs to its newest uberblock. After a power cut, a label may hold a newer
+/// configuration whose txg never became durable.
 fn current(labels: &Labels) -> Option<&PoolConfig> {
     let written = |config: &&PoolConfig| config.txg != Txg(0) && config.label.is_some();
     let best = labels.best.as_ref().map(|uberblock| uberblock.txg);
@@ -198,8 +199,8 @@ fn enter(pools: &mut BTreeMap<u64, Found>, config: &PoolConfig, labels: &Labels,
     found.txg = found.txg.max(txg);
 }
 
-/// Puts the devices of a pool together that a power cut left with two guids while the pool was given a new one: those
-/// that have the new one still know the old one, by which the pool is found then.
+/// Joins the devices of a pool with two guids. A power cut during `zpool reguid` leaves some devices with the new guid.
+/// These devices still store the old guid, by which the pool is found then.
 fn reunite(pools: &mut BTreeMap<u64, Found>, seen: &[(PathBuf, Labels)]) {
     for (path, labels) in seen {
         let Some(own) = current(labels).map(|config| config.pool_guid.0) else { continue };

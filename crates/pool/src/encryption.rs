@@ -13,10 +13,10 @@ use crate::pool::{Inner, Pool};
 use crate::props::Value;
 use crate::{Error, KeyError, Result};
 
-/// Syncs in which a dataset is let go that only the pool itself has open, at most.
+/// A dataset that only the pool itself has open is closed after at most this many syncs.
 const UNLOAD_SYNCS: u32 = 4;
 
-/// What is known of the encryption of a dataset.
+/// Encryption state of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encryption {
     /// Its key object.
@@ -55,8 +55,8 @@ impl Pool {
         self.inner.keyring.roots().into_iter().map(|root| root.0).collect()
     }
 
-    /// Notes the keys that are loaded in the process that holds the pool, for who only looks at the pool: `keystatus` is that
-    /// of the other process. Blocks are not opened with them.
+    /// For a process that only reads the pool: records which keys the process that holds the pool has loaded. The property
+    /// `keystatus` shows them. They decrypt nothing here.
     pub fn note_loaded_keys(&self, roots: &[u64]) {
         self.inner.keyring.note_elsewhere(roots.iter().copied().map(ObjectId));
     }
@@ -73,14 +73,14 @@ impl Pool {
         }
         key.unwrap(&encryption.object.wrapped).map_err(|_| KeyError::Wrong(info.name.clone()))?;
         if !dry_run {
-            // What was read without the key was not compared with authentication codes.
+            // Blocks that were read without the key were not compared with their authentication codes.
             self.inner.storage.cache().clear();
             self.inner.keyring.load(encryption.object.root, key);
         }
         Ok(())
     }
 
-    /// Forgets the user's key of an encryption root, with all that was read with it.
+    /// Unloads the user's key of an encryption root and drops all cached data that was decrypted with it.
     ///
     /// # Errors
     /// [`KeyError`]: it is not loaded, or `info` is no encryption root; [`Error::DatasetBusy`] while a dataset that needs it is
@@ -91,7 +91,7 @@ impl Pool {
                 self.inner.storage.cache().clear();
                 return Ok(());
             }
-            // Intent logs and changes that are not synced yet keep datasets that nobody uses any more.
+            // Intent logs and unsynced changes keep datasets open that have no users.
             let logged: Vec<_> = self.inner.logged().keys().copied().collect();
             for id in logged.into_iter().filter(|id| !self.inner.is_used(*id)) {
                 if let Some(dataset) = self.inner.logged().get(&id) {
@@ -114,7 +114,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Gives a file system or volume another user's key, and with it all that took theirs from it.
+    /// Changes the user's key of a file system or volume, and so of all datasets that inherit it.
     ///
     /// # Errors
     /// [`KeyError`], [`Error::NoDataset`]; nothing has changed then.

@@ -1,4 +1,4 @@
-//! What happened to a pool since it was opened: the newest events, kept in memory alone.
+//! The newest events of an open pool, kept in memory only.
 //!
 //! From:   `reports`.
 //! To:     `zpool events`, through the server that holds the pool.
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use format::NvList;
 
-/// Events kept; older ones are dropped, and counted.
+/// Number of events kept. Older events are dropped and counted.
 const KEPT: usize = 512;
 
 /// The newest events of a pool.
@@ -22,7 +22,7 @@ struct Ring {
     /// Events since the pool was opened.
     posted: u64,
     dropped: u64,
-    /// I/O and checksum errors of each leaf that were told of.
+    /// I/O and checksum errors of each leaf that events reported already.
     told: BTreeMap<u64, [u64; 2]>,
     /// Suspensions that were told of.
     suspensions: u64,
@@ -33,7 +33,7 @@ struct Ring {
 pub struct Happened {
     /// Oldest first; each with its `class`, `time` and `eid`.
     pub events: Vec<NvList>,
-    /// Events that had to make room since somebody looked.
+    /// Events that were dropped since the last look.
     pub dropped: u64,
 }
 
@@ -48,7 +48,7 @@ impl Events {
         self.ring().post(event);
     }
 
-    /// The I/O and checksum errors of a leaf that were told of; from now on those are `now`.
+    /// Replaces the reported I/O and checksum errors of a leaf by `now`. Returns the previous counts.
     pub(crate) fn tell_errors(&self, guid: u64, now: [u64; 2]) -> [u64; 2] {
         self.ring().told.insert(guid, now).unwrap_or_default()
     }
@@ -59,14 +59,14 @@ impl Events {
         Happened { events: ring.kept.iter().cloned().collect(), dropped: ring.dropped }
     }
 
-    /// Forgets the events; gives how many there were.
+    /// Drops all events. Returns their number.
     pub(crate) fn clear(&self) -> u64 {
         let mut ring = self.ring();
         ring.dropped = 0;
         std::mem::take(&mut ring.kept).len() as u64
     }
 
-    /// Whether the `count`th suspension was not told of yet; from now on it was.
+    /// Records suspension number `count` as reported. Returns whether it was new.
     pub(crate) fn note_suspension(&self, count: u64) -> bool {
         let mut ring = self.ring();
         std::mem::replace(&mut ring.suspensions, count) < count
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_events_make_room_and_are_counted() {
+    fn old_events_are_dropped_and_counted() {
         let events = Events::default();
         for _ in 0..KEPT + 3 {
             events.ring().post(NvList::new());

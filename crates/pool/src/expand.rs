@@ -1,11 +1,11 @@
-//! Devices that became larger, or were replaced by larger ones: `zpool online -e`, and the pool property `autoexpand`.
+//! Using devices that became larger or were replaced by larger ones: `zpool online -e` and the pool property `autoexpand`.
 //!
 //! From:   the administrator; devices that left mirrors; imports.
 //! To:     the configuration, the vdevs in `storage`, the space in the allocator.
 //! Source: docs/format/01-labels-uberblock.md §8; 05-space-maps.md §1; 11-redundancy.md §8.7.
 //!
-//! The size of a metaslab stays what it was: more of them follow. The labels at the end of a device are where its size says since
-//! it was opened.
+//! The size of a metaslab does not change; the vdev gets more metaslabs. The place of the last two labels follows from the
+//! size that the device had when it was opened.
 
 use format::config::{VdevConfig, VdevKind};
 use format::{Guid, VdevId, label};
@@ -17,11 +17,11 @@ use crate::pool::{Inner, Pool};
 use crate::state::Syncing;
 use crate::{Error, Result};
 
-/// The pool property that has vdevs grow by themselves.
+/// The pool property under which vdevs grow without a command.
 const AUTOEXPAND: &str = "autoexpand";
 
 impl Pool {
-    /// Has the top-level vdev of a leaf use all that its devices have room for; says whether it grew.
+    /// Expands the top-level vdev of a leaf to the size of its devices. Returns whether it grew.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::GrownMeanwhile`]; it cannot be written.
@@ -33,10 +33,9 @@ impl Pool {
         })
     }
 
-    /// Opens the device of a leaf anew if it has become larger since it was opened.
+    /// Opens the device of a leaf again if it has become larger since it was opened.
     ///
-    /// # Errors
-    /// [`Error::GrownMeanwhile`] where the pool cannot do without it for that moment.
+    /// # Errors [`Error::GrownMeanwhile`] if the pool cannot be read while the device is closed.
     fn reopen_grown(&self, guid: Guid) -> Result<()> {
         let vdevs = self.inner.storage.vdevs();
         let Some(leaf) = vdevs.leaves().find(|leaf| leaf.guid == guid.0) else { return Ok(()) };
@@ -54,7 +53,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// Has all vdevs grow if the pool wants that.
+    /// Expands all vdevs if the property `autoexpand` is on.
     pub(crate) fn autoexpand(&self) -> Result<()> {
         let Some(id) = self.mos.directory_object("pool_props")? else { return Ok(()) };
         let wanted = dmu::zap::lookup_u64(&*self.mos.object(id)?, AUTOEXPAND.as_bytes())?;
@@ -70,7 +69,8 @@ impl Inner {
     }
 }
 
-/// What a top-level vdev has room for on its devices, if that makes more metaslabs than it has. All of them must be there.
+/// The size that a top-level vdev could have on its devices, if that gives it more metaslabs. All its devices must be
+/// present.
 fn grown(config: &VdevConfig, top: &TopVdev) -> Option<u64> {
     let own = config.top.as_ref()?;
     let smallest = top.leaves().map(|leaf| label::asize_of(leaf.disk.size())).min()?;

@@ -1,4 +1,4 @@
-//! The logs of a dedup table, read: pools that have them are not written here.
+//! Reading the logs of a dedup table. Pools that have such logs are never written here.
 //!
 //! Source: docs/format/14-dedup-and-cloning.md §2.1, §6.
 
@@ -30,7 +30,7 @@ pub(crate) fn directory_of(mos: &Objset, kind: ChecksumKind) -> Result<Option<Ob
 }
 
 impl Log {
-    /// The entries of both logs: those of the one that takes new entries hide those of the other.
+    /// The entries of both logs. Entries of the active log replace those of the other log.
     pub(crate) fn load(mos: &Objset, directory: ObjectId, kind: ChecksumKind) -> Result<Log> {
         let (mut both, mut on_disk) = ([BTreeMap::new(), BTreeMap::new()], 0);
         let own = mos.object(directory)?;

@@ -18,8 +18,8 @@ use storage::Vdevs;
 use crate::Result;
 use crate::mos::DIRECTORY;
 
-/// log2 of the bytes of a block of a store. OpenZFS 2.1 takes the same; later ones take more, and each change of an entry
-/// writes a block.
+/// log2 of the bytes of a block of a store, as in OpenZFS 2.1. Later versions use larger blocks; each change of an entry
+/// writes a whole block.
 const BLOCK_SHIFT: u32 = 12;
 /// log2 of the bytes of an indirect block.
 const INDIRECT_SHIFT: u8 = 15;
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Flat,
 }
 
-/// In the first byte of a value: its numbers are little-endian.
+/// Bit in the first byte of a value: the numbers of the value are little-endian.
 const LITTLE: u8 = 0x80;
 
 /// A store.
@@ -125,7 +125,7 @@ impl Store {
     ) -> Result<Store, dmu::Error> {
         let plain = NewObject::plain(ObjectType::DDT_ZAP).block_size(1 << BLOCK_SHIFT);
         let object = mos.create_object(tx, NewObject { indirect_shift: INDIRECT_SHIFT, ..plain })?;
-        // The first word of the key is a good hash if the checksum is one.
+        // The first word of the key is part of a checksum, so it serves as the hash.
         let flags = if kind == ChecksumKind::Edonr { 0 } else { PRE_HASHED_KEY };
         words::create(&object, tx, BLOCK_SHIFT, salt, flags)?;
         let name = store_name(kind, class);
