@@ -14,7 +14,9 @@ use crate::out::Console;
 /// The two programs whose interface is OpenZFS's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
+    /// Datasets: `zfs`.
     Zfs,
+    /// Pools and their vdevs: `zpool`.
     Zpool,
 }
 
@@ -22,6 +24,7 @@ impl Program {
     /// Both.
     pub const ALL: [Program; 2] = [Program::Zfs, Program::Zpool];
 
+    /// The word that users type.
     pub const fn name(self) -> &'static str {
         match self {
             Program::Zfs => "zfs",
@@ -33,7 +36,9 @@ impl Program {
 /// A subcommand. A value begins with what differs and ends with `..Command::ZFS` or `..Command::ZPOOL`.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
+    /// The program that it belongs to.
     pub program: Program,
+    /// The word after the program's name.
     pub name: &'static str,
     /// Another name for it.
     pub alias: Option<&'static str>,
@@ -59,6 +64,7 @@ pub struct Command {
     pub scripts: Option<Listing>,
     /// What other users may ask of it about a pool of root; `None`: nothing.
     pub visitors: Option<Visitors>,
+    /// The function that carries it out, or why there is none.
     pub run: Run,
 }
 
@@ -107,7 +113,10 @@ pub enum Beside {
     TakesTurns,
     /// It changes nothing and waits for nobody. It prints once, from what a server has in memory if devices do not answer;
     /// but not with one of these options.
-    Reads { but: &'static [&'static str] },
+    Reads {
+        /// Names of the options with which the command waits like others.
+        but: &'static [&'static str],
+    },
     /// It changes nothing and waits for nobody, and the pool may be exported while it runs.
     Watches,
 }
@@ -126,9 +135,11 @@ pub struct Visitors {
 pub enum Subjects {
     /// There are none: with them the command changes something.
     None,
+    /// Names of datasets.
     Datasets,
     /// A list of properties, then datasets.
     PropertiesOfDatasets,
+    /// Names of pools.
     Pools,
     /// A list of properties, then pools.
     PropertiesOfPools,
@@ -215,8 +226,11 @@ impl Command {
 /// A command line of `zfs` or `zpool`, ready to be carried out.
 #[derive(Debug)]
 pub struct Call<'a> {
+    /// The subcommand that the line names.
     pub command: &'static Command,
+    /// Its options and operands.
     pub args: Parsed,
+    /// Folders to search, environment and user.
     pub around: &'a Surroundings,
     /// The command line for the pool's history: program and words, one blank apart.
     pub line: String,
@@ -226,6 +240,7 @@ pub struct Call<'a> {
 #[derive(Debug)]
 pub struct Typed<'a, O> {
     call: &'a Call<'a>,
+    /// The options by name.
     pub options: O,
 }
 

@@ -5,30 +5,30 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
-pub mod around;
-pub mod client;
+mod around;
+mod client;
 pub mod command;
 pub mod compat;
-pub mod config;
-pub mod connect;
+mod config;
+mod connect;
 pub mod dates;
-pub mod files;
-pub mod forward;
-pub mod json;
-pub mod key_bytes;
-pub mod messages;
+mod files;
+mod forward;
+mod json;
+mod key_bytes;
+mod messages;
 pub mod mount_helper;
-pub mod open;
+mod open;
 pub mod out;
 pub mod own;
 pub mod place;
 pub mod programs;
 pub mod served;
-pub mod start;
-pub mod state;
-pub mod stop;
-pub mod table;
-pub mod visit;
+mod start;
+mod state;
+mod stop;
+mod table;
+mod visit;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -22,7 +22,6 @@ pub mod reason {
     pub const MISSING_DATASET_NAME: &str = "missing dataset name";
     pub const LEGACY_MOUNTPOINT: &str = "legacy mountpoint";
     pub const NOT_A_FILESYSTEM: &str = "parent is not a filesystem";
-    pub const NOT_SUPPORTED: &str = "operation not supported";
     pub const NO_DESCENDANT: &str = "New dataset name cannot be a descendant of current dataset name";
     pub const NO_POOL_AVAILABLE: &str = "no such pool available";
     pub const NO_SUCH_POOL: &str = "no such pool";
@@ -33,7 +32,6 @@ pub mod reason {
     pub const POOL_NAME_TAKEN: &str = "a pool with that name already exists";
     pub const POOL_READ_ONLY: &str = "pool is read-only";
     pub const POOL_UNAVAILABLE: &str = "pool is unavailable";
-    pub const UNSUPPORTED_VERSION: &str = "unsupported version or feature";
     pub const USED_ELSEWHERE: &str = "pool was previously in use from another system.";
     pub const WRONG_KIND: &str = "operation not applicable to datasets of this type";
 }
@@ -57,7 +55,6 @@ pub enum Action<'a> {
     ImportAs(&'a str, &'a str),
     Export(&'a str),
     Sync(&'a str),
-    ResolvePath(&'a str),
     Mount(&'a str),
     Unmount(&'a str),
     CreateSnapshot(&'a str),
@@ -83,7 +80,6 @@ impl Display for Action<'_> {
             Action::ImportAs(name, new) => return write!(f, "cannot import '{name}' as '{new}'"),
             Action::Export(name) => ("export", name),
             Action::Sync(name) => ("sync", name),
-            Action::ResolvePath(path) => ("resolve path", path),
             Action::Mount(name) => ("mount", name),
             Action::Unmount(name) => ("unmount", name),
             Action::CreateSnapshot(name) => ("create snapshot", name),

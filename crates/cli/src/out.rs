@@ -22,6 +22,7 @@ pub struct Console<'a> {
 }
 
 impl<'a> Console<'a> {
+    /// Writes results to `out`, which is buffered, and remarks to `err`. Neither counts as a terminal.
     pub fn new(out: impl Write + 'a, err: impl Write + 'a) -> Console<'a> {
         let (out, err): (BufWriter<Box<dyn Write + 'a>>, Box<dyn Write + 'a>) =
             (BufWriter::new(Box::new(out)), Box::new(err));

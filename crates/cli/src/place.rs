@@ -16,7 +16,9 @@ use thiserror::Error;
 /// A path inside a dataset or snapshot. File names are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolPath {
+    /// Name of a file system, without a snapshot.
     pub dataset: String,
+    /// Name of the snapshot after `@`.
     pub snapshot: Option<String>,
     /// Begins with `/`, the root of the dataset.
     pub path: Vec<u8>,
@@ -25,12 +27,15 @@ pub struct PoolPath {
 /// What an operand points at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
+    /// A path of this machine.
     Local(PathBuf),
+    /// A path in a dataset.
     InPool(PoolPath),
 }
 
 /// An operand that looks like a place in a pool but names no dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum PlaceError {
     #[error("'{name}' before ':/' names no dataset: {source} (a local file is written './{text}')")]
     Name { text: String, name: String, source: NameError },

@@ -21,6 +21,9 @@ const FSID_BITS: u32 = 56;
 /// Objects of the DSL that a new file system is taken to need.
 pub const NEW_OBJECTS: u64 = 5;
 
+/// A DSL directory without a head dataset, children or properties (docs/format/06-mos-dsl.md §4).
+///
+/// `now` is in seconds since 1970; `version` is that of the pool.
 pub const fn new_dir(now: u64, parent: ObjectId, version: u64) -> DslDir {
     DslDir {
         creation_time: now,

@@ -186,10 +186,12 @@ impl Features {
         self.counts.get(feature.guid).copied()
     }
 
+    /// Whether the pool may use the feature.
     pub fn is_enabled(&self, feature: &Feature) -> bool {
         self.count(feature).is_some()
     }
 
+    /// Whether something on disk uses the feature now, so that a build without it must not open the pool.
     pub fn is_active(&self, feature: &Feature) -> bool {
         self.count(feature).is_some_and(|count| count > 0)
     }

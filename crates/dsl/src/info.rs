@@ -163,6 +163,7 @@ pub fn info_of(view: &View<'_>, name: String, id: ObjectId) -> Result<DatasetInf
     describe(view, name, dir_id, view.mos.dir(dir_id)?, id)
 }
 
+/// The description of dataset `id` in directory `dir_id`. Reads the dataset object and its objset's root block.
 pub fn describe(
     view: &View<'_>,
     name: String,

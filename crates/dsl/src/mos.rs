@@ -30,13 +30,16 @@ pub const PACKED_BLOCK: u32 = 16 << 10;
 /// The MOS with what is needed to make new objects in it.
 #[derive(Clone)]
 pub struct Mos {
+    /// The meta-objset itself.
     pub objset: Arc<Objset>,
+    /// Clock and entropy: the times and salts of new objects.
     pub host: Host,
     /// Version of the pool. It changes in a transaction that upgrades the pool.
     pub version: Arc<AtomicU64>,
 }
 
 impl Mos {
+    /// Takes an open meta-objset. `version` is the version of the pool.
     pub fn new(objset: Objset, host: Host, version: u64) -> Mos {
         Mos { objset: Arc::new(objset), host, version: Arc::new(AtomicU64::new(version)) }
     }
@@ -51,6 +54,10 @@ impl Mos {
         self.version.store(version, Ordering::Release);
     }
 
+    /// Opens object `id`.
+    ///
+    /// # Errors
+    /// If the object does not exist or its dnode cannot be read.
     pub fn object(&self, id: ObjectId) -> Result<Arc<Object>> {
         Ok(self.objset.object(id)?)
     }
@@ -73,6 +80,7 @@ impl Mos {
         })
     }
 
+    /// Puts `value` under `key` in the object directory, in the place of an older one.
     pub fn set_directory(&self, tx: &Tx, key: &str, value: &Value) -> Result<()> {
         Ok(zap::update(&self.object(DIRECTORY)?, tx, key.as_bytes(), value)?)
     }
@@ -88,10 +96,12 @@ impl Mos {
         Ok(zap::insert(&self.object(zap_id)?, tx, int_key(number).as_bytes(), &Value::from_u64(number))?)
     }
 
+    /// A random number for the hashes of a new ZAP. It is odd, so never 0.
     pub fn salt(&self) -> u64 {
         self.host.entropy.u64() | 1
     }
 
+    /// Makes an object with a new number in the txg of `tx`.
     pub fn create(&self, tx: &Tx, new: NewObject) -> Result<Arc<Object>> {
         Ok(self.objset.create_object(tx, new)?)
     }
@@ -103,20 +113,24 @@ impl Mos {
         Ok(object)
     }
 
+    /// Frees object `id` and all its blocks in the txg of `tx`.
     pub fn free(&self, tx: &Tx, id: ObjectId) -> Result<()> {
         self.objset.free_object(tx, &self.object(id)?);
         Ok(())
     }
 
+    /// Decodes the bonus buffer of object `id` as a DSL directory.
     pub fn dir(&self, id: ObjectId) -> Result<DslDir> {
         self.object(id)?.with_bonus(|_, raw| DslDir::decode(raw, LE)).map_err(Error::corrupt(id))
     }
 
+    /// Writes `dir` into the bonus buffer of object `id`.
     pub fn put_dir(&self, tx: &Tx, id: ObjectId, dir: &DslDir) -> Result<()> {
         self.object(id)?.edit_bonus(tx, |raw| raw.copy_from_slice(&dir.encode()));
         Ok(())
     }
 
+    /// Decodes the bonus buffer of object `id` as a DSL dataset.
     pub fn dataset(&self, id: ObjectId) -> Result<DslDataset> {
         self.object(id)?.with_bonus(|_, raw| DslDataset::decode(raw, LE)).map_err(Error::corrupt(id))
     }

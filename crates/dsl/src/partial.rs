@@ -54,17 +54,29 @@ pub fn partial(mos: &Mos, dir: ObjectId) -> Result<Option<Partial>> {
 
 /// Keys of what is known of a stream that was received in part, in the ZAP of the dataset that holds it.
 pub mod resume {
+    /// Guid of the snapshot that an incremental stream starts from. Full streams have none.
     pub const FROMGUID: &str = "com.delphix:resume_fromguid";
+    /// Guid of the snapshot that the stream makes.
     pub const TOGUID: &str = "com.delphix:resume_toguid";
+    /// Name of that snapshot at the sender, with its dataset.
     pub const TONAME: &str = "com.delphix:resume_toname";
+    /// The last object that was received.
     pub const OBJECT: &str = "com.delphix:resume_object";
+    /// Where to go on in that object, in bytes.
     pub const OFFSET: &str = "com.delphix:resume_offset";
+    /// Bytes of the stream that were received.
     pub const BYTES: &str = "com.delphix:resume_bytes";
+    /// Present if the stream may hold blocks over 128 KiB.
     pub const LARGE_BLOCKS: &str = "com.delphix:resume_largeblockok";
+    /// Present if the stream may hold blocks whose data is in the block pointer.
     pub const EMBEDDED: &str = "com.delphix:resume_embedok";
+    /// Present if the stream holds blocks compressed as on disk.
     pub const COMPRESSED: &str = "com.delphix:resume_compressok";
+    /// Present if the stream holds encrypted blocks as on disk.
     pub const RAW: &str = "com.datto:resume_rawok";
+    /// Guids of the snapshots that the stream is redacted by.
     pub const REDACTED: &str = "com.delphix:resume_redact_book_snaps";
+    /// All these keys, for removing what a receive left.
     pub const ALL: [&str; 11] =
         [FROMGUID, TOGUID, TONAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, REDACTED];
 }

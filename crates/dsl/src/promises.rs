@@ -37,9 +37,13 @@ impl Entry {
 /// Limits and use of a dataset itself, as of the last sync; 0 stands for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own {
+    /// `refquota` in bytes.
     pub refquota: u64,
+    /// `refreservation` in bytes.
     pub refreservation: u64,
+    /// Bytes that the dataset refers to.
     pub referenced: u64,
+    /// Bytes that no snapshot or clone refers to.
     pub unique: u64,
 }
 

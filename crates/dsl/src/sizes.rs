@@ -45,6 +45,7 @@ impl Sizes {
         }
     }
 
+    /// Whether all three sums are 0.
     pub fn is_zero(self) -> bool {
         self == Sizes::default()
     }

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 /// What is wrong with assignments before any dataset is looked at; the text is what OpenZFS prints.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum AssignError {
     #[error("missing '=' for property=value argument")]
     NoEquals,
@@ -56,14 +57,17 @@ impl Assignments {
         Ok(())
     }
 
+    /// The value given to a property.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
+    /// Names and values in the order given.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Whether nothing is assigned.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

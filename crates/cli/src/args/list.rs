@@ -7,6 +7,7 @@ use thiserror::Error;
 
 /// What is wrong with a list before its words are looked at; the text is what OpenZFS prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum ListError {
     #[error("bad property list: no properties specified")]
     Empty,

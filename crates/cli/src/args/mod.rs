@@ -18,6 +18,7 @@ use thiserror::Error;
 pub struct Choice {
     /// All spellings, without dashes, with bars between them: `j|json`. The first is the name under which it is found.
     spellings: &'static str,
+    /// Whether it takes an argument, and which.
     pub argument: Argument,
     /// What it does.
     pub about: &'static str,
@@ -28,6 +29,7 @@ pub struct Choice {
 /// What an option wants behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Argument {
+    /// The option is a switch.
     None,
     /// Nothing; the option stands for every pool.
     NoneForEveryPool,
@@ -68,6 +70,7 @@ impl Choice {
         self.spellings().next().unwrap_or_default()
     }
 
+    /// All its names without dashes, the one it is found under first.
     pub fn spellings(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.spellings.split('|')
     }
@@ -77,6 +80,7 @@ impl Choice {
         matches!(self.argument, Argument::Property | Argument::Value)
     }
 
+    /// Whether it stands for every pool, as `zpool export -a` does.
     pub const fn is_for_every_pool(&self) -> bool {
         matches!(self.argument, Argument::NoneForEveryPool)
     }
@@ -84,6 +88,7 @@ impl Choice {
 
 /// What is wrong with a command line; the text is the first line that OpenZFS prints.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum ArgError {
     #[error("invalid option '{0}'")]
     Invalid(String),
@@ -99,10 +104,12 @@ pub enum ArgError {
 pub struct Parsed {
     /// Options by their name in the order given, each with its argument if it takes one.
     pub options: Vec<(&'static str, Option<String>)>,
+    /// All words that are neither options nor arguments of options, in order.
     pub operands: Vec<String>,
 }
 
 impl Parsed {
+    /// Whether the option was given at least once.
     pub fn has(&self, name: &str) -> bool {
         self.count(name) > 0
     }

@@ -34,16 +34,16 @@ mod tar;
 mod tune;
 mod usage;
 
-pub use self::advise::Advise;
-pub use self::args::{
+pub(crate) use self::advise::Advise;
+pub(crate) use self::args::{
     Cache, Cat, Check, Cp, Du, Engines, Export, Generate, Ls, Mkdir, Mkfs, Mv, Reflink, Rm, Serve, Stat, Tar,
     Tree, Tune, Unexport, Words,
 };
-pub use self::bench::Bench;
-pub use self::install_links::InstallLinks;
-pub use self::report::Report;
-pub use self::schedule::{Backup, Snapshots};
-pub use self::usage::Usage;
+pub(crate) use self::bench::Bench;
+pub(crate) use self::install_links::InstallLinks;
+pub(crate) use self::report::Report;
+pub(crate) use self::schedule::{Backup, Snapshots};
+pub(crate) use self::usage::Usage;
 use crate::around::Surroundings;
 use crate::command::Program;
 use crate::messages::Failure;
@@ -62,11 +62,11 @@ pub struct Cenote {
     #[arg(short = 'd', value_name = "DIR|FILE")]
     pub search: Vec<PathBuf>,
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Copy files into a pool, out of it, or from one place in it to another.
     Cp(Cp),
     /// List what is at a place.

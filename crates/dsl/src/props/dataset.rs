@@ -132,6 +132,7 @@ pub fn parse(word: &str) -> Option<&'static Property> {
 /// Everything that a word may ask for of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked<'a> {
+    /// A property of OpenZFS itself.
     Native(&'static Property),
     /// `module:name`
     User(&'a str),
@@ -144,17 +145,24 @@ pub enum Asked<'a> {
 /// Space or objects of one user, group or project, or the quota on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account<'a> {
+    /// Which of the three kinds of owner `who` is.
     pub owner: Owner,
+    /// Asks for the limit; else for what is used.
     pub quota: bool,
+    /// Counts objects; else bytes.
     pub objects: bool,
     /// Name or number of the user, group or project.
     pub who: &'a str,
 }
 
+/// What space and objects are counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
+    /// By the uid of a file.
     User,
+    /// By the gid of a file.
     Group,
+    /// By the project id of a file.
     Project,
 }
 

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 /// A property or value that cannot be taken. `Display` is the reason as scripts know it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum PropertyError {
     #[error("invalid property '{name}'")]
     Unknown { name: String },

@@ -35,11 +35,15 @@ pub struct Property {
     pub alias: Option<&'static str>,
     /// Its column heading in `list`.
     pub heading: &'static str,
+    /// What its values look like.
     pub kind: Kind,
+    /// Who may set it and when.
     pub access: Access,
     /// What it applies to.
     pub applies: Applies,
+    /// Its value where nobody set one.
     pub preset: Preset,
+    /// The side that its column in `list` is aligned to.
     pub justify: Justify,
     /// The width its column starts with, at least that of its heading.
     pub min_width: usize,
@@ -52,8 +56,11 @@ pub struct Property {
 /// How the values of a property look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// A number, shown in this form.
     Number(Form),
+    /// Free text.
     Text,
+    /// One of these words.
     Index(Words),
 }
 
@@ -91,6 +98,7 @@ pub enum Form {
 /// Who may set a property, and whether children have it from their parents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
+    /// Computed by the pool; no user may set it.
     ReadOnly,
     /// May be set; not inherited.
     Set,
@@ -103,24 +111,33 @@ pub enum Access {
 /// What a property has when nobody set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
+    /// A number, for an index that of its word.
     Number(u64),
+    /// A text.
     Text(&'static str),
     /// Computed from the dataset or the pool, or absent.
     Derived,
 }
 
+/// The side that a column is aligned to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Justify {
+    /// Words.
     Left,
+    /// Most numbers.
     Right,
 }
 
 /// The kinds of dataset. Bookmarks are listed like datasets, so they count as one here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DatasetKind {
+    /// A dataset with files.
     Filesystem,
+    /// A dataset that is one block device.
     Volume,
+    /// `dataset@name`: the state of a file system or volume at one txg.
     Snapshot,
+    /// `dataset#name`: the txg of a snapshot, kept as a start of incremental streams.
     Bookmark,
 }
 
@@ -142,6 +159,7 @@ impl DatasetKind {
 pub struct Applies(u8);
 
 impl Applies {
+    /// Whether `kind` is in the set.
     pub const fn contains(self, kind: DatasetKind) -> bool {
         self.0 & (1 << kind as u8) != 0
     }

@@ -16,6 +16,7 @@ const DEPTH_MAX: usize = 50;
 
 /// Why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum NameError {
     #[error("name is too long")]
     TooLong,

@@ -114,6 +114,7 @@ pub fn parse(word: &str) -> Option<&'static Property> {
 /// Everything that a word may ask for of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked<'a> {
+    /// A property of OpenZFS itself.
     Native(&'static Property),
     /// `feature@name`: the short name or guid of the feature.
     Feature(&'a str),
@@ -139,8 +140,11 @@ pub fn ask(word: &str) -> Option<Asked<'_>> {
 /// When a pool property is being given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
+    /// `zpool create -o`.
     Create,
+    /// `zpool import -o`.
     Import,
+    /// `zpool set`.
     Set,
 }
 

@@ -67,7 +67,9 @@ const NFS_OPTIONS: [&str; 34] = [
 /// A value as it is stored: sizes in bytes, times in seconds, words of an index by their number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Value {
+    /// Of properties of [`Kind::Number`](super::Kind) and [`Kind::Index`](super::Kind).
     Number(u64),
+    /// Of properties of [`Kind::Text`](super::Kind), and user properties.
     Text(String),
 }
 

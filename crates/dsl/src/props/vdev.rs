@@ -80,6 +80,7 @@ pub static HIDDEN: &[Property] = properties! {
 /// What a word may ask for of a vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked<'a> {
+    /// A property of OpenZFS itself.
     Native(&'static Property),
     /// `module:name`
     User(&'a str),

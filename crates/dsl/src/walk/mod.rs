@@ -38,8 +38,11 @@ pub const DESTROYED: Owner = ObjectId(u64::MAX);
 /// A root to walk from: the MOS, a dataset, or what is left of one that was destroyed.
 #[derive(Clone, Debug)]
 pub struct Root {
+    /// Dataset that the blocks count for.
     pub owner: Owner,
+    /// Name for messages.
     pub name: String,
+    /// Pointer to the objset's root block.
     pub ptr: BlockPtr,
     /// Blocks born at or before belong to an earlier snapshot.
     pub since: Txg,
@@ -56,8 +59,11 @@ impl Root {
 
 /// What the walk meets.
 pub enum Item {
+    /// A block on a vdev.
     Block(Place, Block),
+    /// A pointer that holds its data itself.
     Embedded(Place, Embedded),
+    /// A block that leads to others and cannot be read, with the reason. What is below it is not visited.
     Unreadable(Place, String),
 }
 
@@ -96,6 +102,7 @@ impl Todo {
 
 /// A pointer that does not say how much hangs below it.
 pub struct WrongFill {
+    /// Where the pointer's block is.
     pub place: Place,
     /// What it says.
     pub stored: u64,
@@ -153,6 +160,7 @@ impl<'a> Walk<'a> {
         Walk { fills: Some(fills), ..Walk::new(storage, roots) }
     }
 
+    /// All trees of `roots`, one after the other; every block before what is below it.
     pub fn new(storage: &'a Storage, roots: &[Root]) -> Walk<'a> {
         let start = |root: &Root| {
             let (place, ptr) = (Place::root(Arc::new(root.clone())), root.ptr);

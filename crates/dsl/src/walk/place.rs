@@ -13,8 +13,11 @@ use super::{Owner, Root};
 #[derive(Clone, Debug)]
 pub struct Place {
     pub(super) root: Arc<Root>,
+    /// Object; 0 for the meta-dnode's own tree.
     pub object: ObjectId,
+    /// Level in the object's tree; 0 for data.
     pub level: u8,
+    /// Number of the block in its level.
     pub blkid: u64,
     /// log2 of the blocks of level 0 below it.
     pub(super) shift: u32,
@@ -146,6 +149,7 @@ pub struct Target {
     pub object: ObjectId,
     /// -1 for the objset's root block.
     pub level: i64,
+    /// Number of the block in its level.
     pub blkid: u64,
 }
 

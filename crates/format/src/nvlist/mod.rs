@@ -1,7 +1,7 @@
 //! Name/value lists: the self-describing records of labels, pool configs, history and streams.
 //!
 //! From:   packed bytes (labels, packed-nvlist objects, history records, stream headers).
-//! To:     `config` and whoever asks by name; encoded again without loss.
+//! To:     `config` and all callers that look values up by name. A decoded list encodes to the same bytes.
 //! Source: docs/format/01-labels-uberblock.md §3.
 //!
 //! Names and strings are bytes: paths and properties need not be UTF-8.
@@ -11,6 +11,7 @@ use core::fmt;
 
 use crate::{ByteOrder, Corrupt};
 
+mod kind;
 mod native;
 mod xdr;
 
@@ -316,40 +317,6 @@ impl NvValue {
         NvValue::String(bytes.to_vec())
     }
 
-    /// On-disk number of the type.
-    const fn type_id(&self) -> u32 {
-        use NvValue::*;
-        match self {
-            Boolean => 1,
-            Byte(_) => 2,
-            Int16(_) => 3,
-            Uint16(_) => 4,
-            Int32(_) => 5,
-            Uint32(_) => 6,
-            Int64(_) => 7,
-            Uint64(_) => 8,
-            String(_) => 9,
-            ByteArray(_) => 10,
-            Int16Array(_) => 11,
-            Uint16Array(_) => 12,
-            Int32Array(_) => 13,
-            Uint32Array(_) => 14,
-            Int64Array(_) => 15,
-            Uint64Array(_) => 16,
-            StringArray(_) => 17,
-            Hrtime(_) => 18,
-            List(_) => 19,
-            ListArray(_) => 20,
-            BooleanValue(_) => 21,
-            Int8(_) => 22,
-            Uint8(_) => 23,
-            BooleanArray(_) => 24,
-            Int8Array(_) => 25,
-            Uint8Array(_) => 26,
-            Double(_) => 27,
-        }
-    }
-
     /// Number of elements as the encodings state it: 0 for a bare boolean, 1 for scalars.
     fn element_count(&self) -> usize {
         use NvValue::*;
@@ -372,26 +339,11 @@ impl NvValue {
 
     /// Bytes of the value in OpenZFS's memory, which both encodings refer to.
     fn native_size(&self) -> usize {
-        use NvValue::*;
+        let elements = self.element_count() * self.kind().native_width();
         match self {
-            Boolean => 0,
-            Byte(_) | Int8(_) | Uint8(_) => 1,
-            Int16(_) | Uint16(_) => 2,
-            Int32(_) | Uint32(_) | BooleanValue(_) => 4,
-            Int64(_) | Uint64(_) | Hrtime(_) | Double(_) => 8,
-            String(v) => v.len() + 1,
-            ByteArray(v) | Uint8Array(v) => v.len(),
-            Int8Array(v) => v.len(),
-            Int16Array(v) => 2 * v.len(),
-            Uint16Array(v) => 2 * v.len(),
-            Int32Array(v) => 4 * v.len(),
-            Uint32Array(v) => 4 * v.len(),
-            BooleanArray(v) => 4 * v.len(),
-            Int64Array(v) => 8 * v.len(),
-            Uint64Array(v) => 8 * v.len(),
-            StringArray(v) => v.iter().map(|s| 8 + s.len() + 1).sum(),
-            List(_) => NATIVE_LIST,
-            ListArray(v) => v.len() * (8 + NATIVE_LIST),
+            NvValue::String(v) => v.len() + 1,
+            NvValue::StringArray(v) => elements + v.iter().map(|s| s.len() + 1).sum::<usize>(),
+            _ => elements,
         }
     }
 }

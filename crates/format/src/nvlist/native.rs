@@ -1,4 +1,4 @@
-//! The native encoding: OpenZFS's memory as it lies, in the writer's byte order. History records use it.
+//! The native encoding: an image of OpenZFS's memory, in the writer's byte order. History records use it.
 //!
 //! A pair is `i32 size, i16 name length with NUL, i16 0, i32 count, i32 type`, the name, the value, both
 //! padded to 8 bytes. A list as value is a 24-byte head in the pair; its pairs follow the pair, up to a zero
@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use super::kind::NvType;
 use super::{Input, MAX_DEPTH, NATIVE_LIST, NATIVE_PAIR, NvList, NvValue, check_name};
 use super::{native_pair_size, native_value_at};
 use crate::{ByteOrder, Corrupt};
@@ -44,33 +45,29 @@ fn decode_pairs(input: &mut Input, order: ByteOrder, head: &[u8], depth: u32) ->
         };
         let name = check_name(name)?;
         let count = order.u32(pair, 4) as usize;
-        let value = decode_value(input, order, order.u32(pair, 8), count, value, depth)?;
+        let kind = NvType::from_disk(order.u32(pair, 8))?;
+        let value = decode_value(input, order, RawValue { kind, count, raw: value }, depth)?;
         pairs.push((name.to_vec(), value));
     }
+}
+
+/// What a pair says of its value, and the bytes behind its name.
+struct RawValue<'a> {
+    kind: NvType,
+    count: usize,
+    raw: &'a [u8],
 }
 
 fn decode_value(
     input: &mut Input,
     order: ByteOrder,
-    type_id: u32,
-    count: usize,
-    raw: &[u8],
+    pair: RawValue<'_>,
     depth: u32,
 ) -> Result<NvValue, Corrupt> {
     use NvValue::*;
-    let scalar_count = if type_id == 1 { 0 } else { 1 };
-    if !matches!(type_id, 10..=17 | 20 | 24..=26) && count != scalar_count {
-        return Err(Corrupt::new("nvlist element count of a scalar", count as u64));
-    }
-    let width = match type_id {
-        2 | 10 | 22 | 23 | 25 | 26 => 1,
-        3 | 4 | 11 | 12 => 2,
-        5 | 6 | 13 | 14 | 21 | 24 => 4,
-        7 | 8 | 15..=18 | 27 => 8,
-        19 => NATIVE_LIST,
-        20 => 8 + NATIVE_LIST,
-        _ => 0,
-    };
+    let RawValue { count, raw, .. } = pair;
+    pair.kind.check_count(count)?;
+    let width = pair.kind.native_width();
     let too_many = Corrupt::new("nvlist element count", count as u64);
     let raw_values = raw.get(..count.checked_mul(width).ok_or(too_many)?).ok_or(too_many)?;
     let bytes = || raw_values.iter().copied();
@@ -84,44 +81,43 @@ fn decode_value(
             _ => Err(Corrupt::new("nvlist boolean", word.into())),
         })
     };
-    Ok(match type_id {
-        1 => Boolean,
-        2 => Byte(raw_values[0]),
-        3 => Int16(order.u16(raw_values, 0) as i16),
-        4 => Uint16(order.u16(raw_values, 0)),
-        5 => Int32(order.u32(raw_values, 0) as i32),
-        6 => Uint32(order.u32(raw_values, 0)),
-        7 => Int64(order.u64(raw_values, 0) as i64),
-        8 => Uint64(order.u64(raw_values, 0)),
-        9 => String(c_string(&mut &*raw)?),
-        10 => ByteArray(raw_values.to_vec()),
-        11 => Int16Array(u16s().map(|x| x as i16).collect()),
-        12 => Uint16Array(u16s().collect()),
-        13 => Int32Array(u32s().map(|x| x as i32).collect()),
-        14 => Uint32Array(u32s().collect()),
-        15 => Int64Array(u64s().map(|x| x as i64).collect()),
-        16 => Uint64Array(u64s().collect()),
-        17 => {
+    Ok(match pair.kind {
+        NvType::Boolean => Boolean,
+        NvType::Byte => Byte(raw_values[0]),
+        NvType::Int16 => Int16(order.u16(raw_values, 0) as i16),
+        NvType::Uint16 => Uint16(order.u16(raw_values, 0)),
+        NvType::Int32 => Int32(order.u32(raw_values, 0) as i32),
+        NvType::Uint32 => Uint32(order.u32(raw_values, 0)),
+        NvType::Int64 => Int64(order.u64(raw_values, 0) as i64),
+        NvType::Uint64 => Uint64(order.u64(raw_values, 0)),
+        NvType::String => String(c_string(&mut &*raw)?),
+        NvType::ByteArray => ByteArray(raw_values.to_vec()),
+        NvType::Int16Array => Int16Array(u16s().map(|x| x as i16).collect()),
+        NvType::Uint16Array => Uint16Array(u16s().collect()),
+        NvType::Int32Array => Int32Array(u32s().map(|x| x as i32).collect()),
+        NvType::Uint32Array => Uint32Array(u32s().collect()),
+        NvType::Int64Array => Int64Array(u64s().map(|x| x as i64).collect()),
+        NvType::Uint64Array => Uint64Array(u64s().collect()),
+        NvType::StringArray => {
             // Room for pointers comes first, then the strings.
             let mut strings = &raw[raw_values.len()..];
             StringArray((0..count).map(|_| c_string(&mut strings)).collect::<Result<_, _>>()?)
         }
-        18 => Hrtime(order.u64(raw_values, 0) as i64),
-        19 => List(decode_pairs(input, order, raw_values, depth + 1)?),
-        20 => {
+        NvType::Hrtime => Hrtime(order.u64(raw_values, 0) as i64),
+        NvType::List => List(decode_pairs(input, order, raw_values, depth + 1)?),
+        NvType::ListArray => {
             let heads = raw_values[8 * count..].chunks_exact(NATIVE_LIST);
             ListArray(
                 heads.map(|head| decode_pairs(input, order, head, depth + 1)).collect::<Result<_, _>>()?,
             )
         }
-        21 => BooleanValue(bools().next().ok_or(too_many)??),
-        22 => Int8(raw_values[0] as i8),
-        23 => Uint8(raw_values[0]),
-        24 => BooleanArray(bools().collect::<Result<_, _>>()?),
-        25 => Int8Array(bytes().map(|x| x as i8).collect()),
-        26 => Uint8Array(raw_values.to_vec()),
-        27 => Double(order.u64(raw_values, 0)),
-        _ => return Err(Corrupt::new("nvlist type", type_id.into())),
+        NvType::BooleanValue => BooleanValue(bools().next().ok_or(too_many)??),
+        NvType::Int8 => Int8(raw_values[0] as i8),
+        NvType::Uint8 => Uint8(raw_values[0]),
+        NvType::BooleanArray => BooleanArray(bools().collect::<Result<_, _>>()?),
+        NvType::Int8Array => Int8Array(bytes().map(|x| x as i8).collect()),
+        NvType::Uint8Array => Uint8Array(raw_values.to_vec()),
+        NvType::Double => Double(order.u64(raw_values, 0)),
     })
 }
 
@@ -150,7 +146,7 @@ fn encode_pairs(list: &NvList, out: &mut Vec<u8>) {
         out.extend_from_slice(&(size as u32).to_le_bytes());
         out.extend_from_slice(&(name.len() as u32 + 1).to_le_bytes());
         out.extend_from_slice(&(value.element_count() as u32).to_le_bytes());
-        out.extend_from_slice(&value.type_id().to_le_bytes());
+        out.extend_from_slice(&value.kind().to_disk().to_le_bytes());
         out.extend_from_slice(name);
         out.resize(start + native_value_at(name.len()), 0);
         encode_value(value, out);

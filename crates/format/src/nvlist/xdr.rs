@@ -2,11 +2,9 @@
 
 use alloc::vec::Vec;
 
+use super::kind::NvType;
 use super::{Input, MAX_DEPTH, NvList, NvValue, check_name, native_pair_size};
 use crate::Corrupt;
-
-/// Type numbers of the arrays that an element count precedes.
-const COUNTED: [u32; 9] = [11, 12, 13, 14, 15, 16, 24, 25, 26];
 
 impl<'a> Input<'a> {
     fn xdr_u32(&mut self) -> Result<u32, Corrupt> {
@@ -77,11 +75,11 @@ pub(super) fn decode_body(input: &mut Input, depth: u32) -> Result<NvList, Corru
             return NvList::from_input(flag, pairs);
         }
         let name = check_name(input.xdr_string()?)?;
-        let type_id = input.xdr_u32()?;
+        let kind = NvType::from_disk(input.xdr_u32()?)?;
         let count = input.xdr_u32()? as usize;
-        let value = decode_value(input, type_id, count, depth)?;
+        let value = decode_value(input, kind, count, depth)?;
         // OpenZFS reckons with the count word of an empty array, but does not write it.
-        let unwritten = if count == 0 && COUNTED.contains(&type_id) { 4 } else { 0 };
+        let unwritten = if count == 0 && kind.has_xdr_count() { 4 } else { 0 };
         if encoded_size != before - input.rest.len() + unwritten {
             return Err(Corrupt::new("nvlist pair encoded size", encoded_size as u64));
         }
@@ -92,13 +90,10 @@ pub(super) fn decode_body(input: &mut Input, depth: u32) -> Result<NvList, Corru
     }
 }
 
-fn decode_value(input: &mut Input, type_id: u32, count: usize, depth: u32) -> Result<NvValue, Corrupt> {
+fn decode_value(input: &mut Input, kind: NvType, count: usize, depth: u32) -> Result<NvValue, Corrupt> {
     use NvValue::*;
-    let scalar_count = if type_id == 1 { 0 } else { 1 };
-    if !matches!(type_id, 10..=17 | 20 | 24..=26) && count != scalar_count {
-        return Err(Corrupt::new("nvlist element count of a scalar", count as u64));
-    }
-    if COUNTED.contains(&type_id) && count > 0 {
+    kind.check_count(count)?;
+    if kind.has_xdr_count() && count > 0 {
         let stated = input.xdr_u32()?;
         if stated as usize != count {
             return Err(Corrupt::new("nvlist array count", stated.into()));
@@ -116,35 +111,40 @@ fn decode_value(input: &mut Input, type_id: u32, count: usize, depth: u32) -> Re
     ) -> Result<Vec<T>, Corrupt> {
         (0..count).map(|_| of(input.xdr_u32()?)).collect()
     }
-    Ok(match type_id {
-        1 => Boolean,
-        2 => Byte(u8_of(input.xdr_u32()?)?),
-        3 => Int16(i16_of(input.xdr_u32()?)?),
-        4 => Uint16(u16_of(input.xdr_u32()?)?),
-        5 => Int32(input.xdr_u32()? as i32),
-        6 => Uint32(input.xdr_u32()?),
-        7 => Int64(input.xdr_u64()? as i64),
-        8 => Uint64(input.xdr_u64()?),
-        9 => String(input.xdr_string()?.to_vec()),
-        10 => ByteArray(input.xdr_opaque(count)?.to_vec()),
-        11 => Int16Array(words(input, count, i16_of)?),
-        12 => Uint16Array(words(input, count, u16_of)?),
-        13 => Int32Array(words(input, count, |w| Ok(w as i32))?),
-        14 => Uint32Array(words(input, count, Ok)?),
-        15 => Int64Array((0..count).map(|_| Ok(input.xdr_u64()? as i64)).collect::<Result<_, _>>()?),
-        16 => Uint64Array((0..count).map(|_| input.xdr_u64()).collect::<Result<_, _>>()?),
-        17 => StringArray((0..count).map(|_| Ok(input.xdr_string()?.to_vec())).collect::<Result<_, _>>()?),
-        18 => Hrtime(input.xdr_u64()? as i64),
-        19 => List(decode_body(input, depth + 1)?),
-        20 => ListArray((0..count).map(|_| decode_body(input, depth + 1)).collect::<Result<_, _>>()?),
-        21 => BooleanValue(bool_of(input.xdr_u32()?)?),
-        22 => Int8(u8_of(input.xdr_u32()?)? as i8),
-        23 => Uint8(u8_of(input.xdr_u32()?)?),
-        24 => BooleanArray(words(input, count, bool_of)?),
-        25 => Int8Array(words(input, count, |w| Ok(u8_of(w)? as i8))?),
-        26 => Uint8Array(words(input, count, u8_of)?),
-        27 => Double(input.xdr_u64()?),
-        _ => return Err(Corrupt::new("nvlist type", type_id.into())),
+    Ok(match kind {
+        NvType::Boolean => Boolean,
+        NvType::Byte => Byte(u8_of(input.xdr_u32()?)?),
+        NvType::Int16 => Int16(i16_of(input.xdr_u32()?)?),
+        NvType::Uint16 => Uint16(u16_of(input.xdr_u32()?)?),
+        NvType::Int32 => Int32(input.xdr_u32()? as i32),
+        NvType::Uint32 => Uint32(input.xdr_u32()?),
+        NvType::Int64 => Int64(input.xdr_u64()? as i64),
+        NvType::Uint64 => Uint64(input.xdr_u64()?),
+        NvType::String => String(input.xdr_string()?.to_vec()),
+        NvType::ByteArray => ByteArray(input.xdr_opaque(count)?.to_vec()),
+        NvType::Int16Array => Int16Array(words(input, count, i16_of)?),
+        NvType::Uint16Array => Uint16Array(words(input, count, u16_of)?),
+        NvType::Int32Array => Int32Array(words(input, count, |w| Ok(w as i32))?),
+        NvType::Uint32Array => Uint32Array(words(input, count, Ok)?),
+        NvType::Int64Array => {
+            Int64Array((0..count).map(|_| Ok(input.xdr_u64()? as i64)).collect::<Result<_, _>>()?)
+        }
+        NvType::Uint64Array => Uint64Array((0..count).map(|_| input.xdr_u64()).collect::<Result<_, _>>()?),
+        NvType::StringArray => {
+            StringArray((0..count).map(|_| Ok(input.xdr_string()?.to_vec())).collect::<Result<_, _>>()?)
+        }
+        NvType::Hrtime => Hrtime(input.xdr_u64()? as i64),
+        NvType::List => List(decode_body(input, depth + 1)?),
+        NvType::ListArray => {
+            ListArray((0..count).map(|_| decode_body(input, depth + 1)).collect::<Result<_, _>>()?)
+        }
+        NvType::BooleanValue => BooleanValue(bool_of(input.xdr_u32()?)?),
+        NvType::Int8 => Int8(u8_of(input.xdr_u32()?)? as i8),
+        NvType::Uint8 => Uint8(u8_of(input.xdr_u32()?)?),
+        NvType::BooleanArray => BooleanArray(words(input, count, bool_of)?),
+        NvType::Int8Array => Int8Array(words(input, count, |w| Ok(u8_of(w)? as i8))?),
+        NvType::Uint8Array => Uint8Array(words(input, count, u8_of)?),
+        NvType::Double => Double(input.xdr_u64()?),
     })
 }
 
@@ -174,10 +174,10 @@ pub(super) fn encode_body(list: &NvList, out: &mut Vec<u8>) {
         put(out, 0);
         put(out, native_pair_size(name, value) as u32);
         put_string(out, name);
-        put(out, value.type_id());
+        put(out, value.kind().to_disk());
         put(out, value.element_count() as u32);
         encode_value(value, out);
-        let empty = value.element_count() == 0 && COUNTED.contains(&value.type_id());
+        let empty = value.element_count() == 0 && value.kind().has_xdr_count();
         let encoded_size = out.len() - start + if empty { 4 } else { 0 };
         out[start..start + 4].copy_from_slice(&(encoded_size as u32).to_be_bytes());
     }
@@ -187,7 +187,7 @@ pub(super) fn encode_body(list: &NvList, out: &mut Vec<u8>) {
 fn encode_value(value: &NvValue, out: &mut Vec<u8>) {
     use NvValue::*;
     let count = value.element_count();
-    if COUNTED.contains(&value.type_id()) && count > 0 {
+    if value.kind().has_xdr_count() && count > 0 {
         put(out, count as u32);
     }
     // As x86 writes them.
