@@ -10,7 +10,7 @@ use crate::tree;
 use crate::view::View;
 use crate::{Error, Result};
 
-/// Bytes of metadata that a change of the DSL is taken to write per object it touches.
+/// Estimated bytes of metadata that a DSL change writes per object that it touches.
 const OBJECT_COST: u64 = 16 << 10;
 /// Copies of metadata in the MOS.
 const MOS_COPIES: u64 = 3;
@@ -47,7 +47,7 @@ pub fn check_room(view: &View<'_>, objects: u64) -> Result<()> {
     check_reserve(view, objects, Reserve::Whole)
 }
 
-/// The same, of a change that leaves only `kept` of the reserve alone.
+/// As above, for a change that may use all of the reserve but the part `kept`.
 pub fn check_reserve(view: &View<'_>, objects: u64, kept: Reserve) -> Result<()> {
     let used = view.mos.dir(tree::root_dir(view.mos)?)?.used_bytes;
     if used.saturating_add(objects * OBJECT_COST * MOS_COPIES) > view.room.usable_beside(kept) {

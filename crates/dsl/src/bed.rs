@@ -44,7 +44,7 @@ pub fn mos() -> (Mos, Tx) {
     (mos, tx)
 }
 
-/// Gives space from the start of the device on, and takes none back.
+/// Allocates from the start of the device on and frees nothing.
 struct Next(u64);
 
 impl Space for Next {

@@ -1,7 +1,7 @@
-//! Bookmarks: what is left of a snapshot as a starting point for sends, kept by the head it belongs to.
+//! Bookmarks: the txg and guid of a snapshot, kept with the head as a starting point for sends.
 //!
-//! Where the pool has `bookmark_written`, a bookmark also knows what its snapshot referred to, and how much of that
-//! was freed before the snapshot after it: while that is the head, every freed block counts.
+//! With the feature `bookmark_written`, a bookmark also stores the sizes of its snapshot, and how much of them was freed
+//! before the next snapshot. While the head is next, every freed block counts.
 //!
 //! Source: docs/format/06-mos-dsl.md §11.
 
@@ -21,7 +21,7 @@ use crate::{Error, Result, available, deadlist, tree};
 /// Key of the ZAP of bookmarks in that of their head.
 pub const KEY: &str = "com.delphix:bookmarks";
 
-/// Objects of the DSL that a bookmark is taken to need.
+/// Estimated number of DSL objects that a bookmark changes.
 const OBJECTS: u64 = 2;
 
 /// The ZAP of a head's bookmarks, if it has any.
@@ -57,7 +57,7 @@ fn counts_frees(mark: &Bookmark) -> bool {
     mark.v2.is_some_and(|v2| v2.flags & HAS_FBN != 0)
 }
 
-/// The second part of a bookmark that counts nothing.
+/// The second part of a bookmark, with all sums 0.
 fn only_iv_set(ivset_guid: Guid) -> Option<BookmarkV2> {
     (ivset_guid.0 != 0).then(|| BookmarkV2 { ivset_guid, ..BookmarkV2::default() })
 }
@@ -77,7 +77,7 @@ pub struct Freed {
 }
 
 impl Freed {
-    /// Of a head whose newest snapshot was taken in `prev_snap_txg`.
+    /// Counters for a head whose newest snapshot was taken in `prev_snap_txg`.
     pub fn watch(mos: &Mos, head: ObjectId, prev_snap_txg: Txg) -> Result<Freed> {
         let mut txgs: Vec<Txg> = all(mos, head)?
             .into_iter()
@@ -88,7 +88,7 @@ impl Freed {
         Ok(Freed { by_txg: txgs.into_iter().map(|txg| (txg, Sizes::default())).collect() })
     }
 
-    /// The head no longer refers to a block.
+    /// Counts a block that the head no longer refers to.
     pub fn killed(&mut self, ptr: &BlockPtr, sizes: Sizes) {
         for (txg, sum) in &mut self.by_txg {
             if ptr.accounting_birth() <= *txg {
@@ -140,7 +140,7 @@ impl Change<'_> {
         }
         available::check_room(&self.view, OBJECTS)?;
         if source_dir != dir_id {
-            // What is freed after it is counted by its own line only.
+            // Blocks freed after the snapshot are counted only if they are freed in its own dataset.
             mark.v2 = mark.v2.and_then(|v2| only_iv_set(v2.ivset_guid));
         }
         if let Some(v2) = &mut mark.v2 {
@@ -150,7 +150,7 @@ impl Change<'_> {
         self.count_bookmark(&mark, 1)
     }
 
-    /// What a bookmark of this snapshot says.
+    /// The contents of a new bookmark of this snapshot.
     fn mark_of(&self, id: ObjectId, snap: &DslDataset, same_line: bool) -> Result<Bookmark> {
         let mos = self.mos();
         let ivset_guid = Guid(iv_set(mos, id)?.unwrap_or(0));
@@ -182,7 +182,7 @@ impl Change<'_> {
         Ok(mark)
     }
 
-    /// Whether `dir` is `from`, or begins with something of `from` that is no older than `txg`.
+    /// Whether `dir` is `from`, or descends from a snapshot of `from` that was taken in `txg` or later.
     fn descends(&self, dir: ObjectId, from: ObjectId, txg: Txg) -> Result<bool> {
         let mos = self.mos();
         let mut dir = dir;
@@ -203,7 +203,7 @@ impl Change<'_> {
         Ok(false)
     }
 
-    /// Enters a bookmark in a head's ZAP.
+    /// Adds a bookmark to a head's ZAP.
     fn add_bookmark(&mut self, head: ObjectId, leaf: &str, mark: &Bookmark) -> Result<()> {
         let mos = self.mos();
         let id = match object_of(mos, head)? {
@@ -219,7 +219,7 @@ impl Change<'_> {
         Ok(zap::insert(&mos.object(id)?, self.tx, leaf.as_bytes(), &Value::from_u64s(&mark.encode()))?)
     }
 
-    /// Takes a bookmark out of a head's ZAP; the last takes that along.
+    /// Removes a bookmark from a head's ZAP. Frees the ZAP with the last one.
     fn remove_bookmark(&mut self, head: ObjectId, leaf: &str) -> Result<()> {
         let mos = self.mos();
         let Some(id) = object_of(mos, head)? else { return Ok(()) };
@@ -239,7 +239,7 @@ impl Change<'_> {
         Ok(zap::update(&mos.object(id)?, self.tx, leaf.as_bytes(), &Value::from_u64s(&mark.encode()))?)
     }
 
-    /// One bookmark more or less, for the features that it needs.
+    /// Counts one bookmark more or less as a use of the features that it needs.
     fn count_bookmark(&mut self, mark: &Bookmark, by: i64) -> Result<()> {
         if mark.v2.is_some() {
             self.adjust_feature(&features::BOOKMARK_V2, by)?;
@@ -260,7 +260,7 @@ impl Change<'_> {
         let others = all(mos, head)?;
         let still = others.iter().any(|(_, other)| other.creation_txg == txg && counts_frees(other));
         if counts_frees(&mark) && !alive && !still && txg < phys.prev_snap_txg {
-            // Nobody tells blocks apart by it any more.
+            // No other bookmark or snapshot needs this key of the deadlist any more.
             let features = &mut *self.features;
             deadlist::remove_key(mos, features, self.tx, phys.deadlist, txg)?;
             self.remove_key_in_clones(dir_id, txg)?;
@@ -268,7 +268,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The bookmark `name`, which must be one that can be destroyed: the directory it is in, and its own name.
+    /// The directory and the short name of the bookmark `name`, after a check that it can be destroyed.
     pub fn plain_bookmark<'n>(&self, name: &'n str) -> Result<(ObjectId, &'n str, Bookmark)> {
         let mos = self.mos();
         let missing = || Error::NoDataset(name.to_owned());
@@ -281,7 +281,7 @@ impl Change<'_> {
         Ok((dir_id, leaf, mark))
     }
 
-    /// A head is destroyed, and its bookmarks with it.
+    /// Destroys all bookmarks of a head that is destroyed.
     pub(crate) fn destroy_bookmarks_of(&mut self, head: ObjectId) -> Result<()> {
         let mos = self.mos();
         for (leaf, mark) in all(mos, head)? {
@@ -291,7 +291,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// What a sync of a head freed is counted by its bookmarks.
+    /// Adds the blocks that a sync of a head freed to the counts of its bookmarks.
     pub(crate) fn settle_bookmarks(&mut self, head: ObjectId, freed: &Freed) -> Result<()> {
         if freed.by_txg.iter().all(|(_, sizes)| sizes.is_zero()) {
             return Ok(());
@@ -306,8 +306,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The snapshot `snap` goes, whose deadlists are still as they were; `next` is what comes after it. Returns
-    /// whether deadlists must go on to tell blocks apart by its txg.
+    /// Updates bookmarks for the destroy of the snapshot `snap`, before its deadlists change. `next` is the snapshot or head
+    /// after it. Returns whether deadlists must keep the key of its txg.
     pub(crate) fn bookmarks_outlive(
         &mut self,
         head: ObjectId,
@@ -334,7 +334,7 @@ impl Change<'_> {
         Ok(keep)
     }
 
-    /// What comes after the snapshot `snap` is another than before: its bookmarks count anew.
+    /// Another dataset follows the snapshot `snap` now: computes the counts of its bookmarks again.
     pub(crate) fn bookmarks_follow(&mut self, head: ObjectId, snap: ObjectId) -> Result<()> {
         let mos = self.mos();
         if snap.0 == 0 {
@@ -355,7 +355,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Bookmarks of `from` that move to the clone `to` when that takes `origin` over.
+    /// The bookmarks of `from` that move to the clone `to` when `to` takes over the snapshot `origin`.
     fn moving_bookmarks(&self, from: ObjectId, origin: ObjectId) -> Result<Vec<(String, Bookmark)>> {
         let until = self.mos().dataset(origin)?.creation_txg;
         let mut marks = all(self.mos(), from)?;
@@ -363,7 +363,7 @@ impl Change<'_> {
         Ok(marks)
     }
 
-    /// Whether no bookmark that would move is in the way of another.
+    /// Refuses if a bookmark that would move has the name of an existing one.
     pub(crate) fn check_bookmarks_move(&self, from: ObjectId, to: ObjectId, origin: ObjectId) -> Result<()> {
         for (leaf, _) in self.moving_bookmarks(from, origin)? {
             if one(self.mos(), to, &leaf)?.is_some() {
@@ -374,7 +374,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Bookmarks of what moved to a promoted clone move along.
+    /// Moves the bookmarks of the snapshots that moved to a promoted clone.
     pub(crate) fn promote_bookmarks(&mut self, from: ObjectId, to: ObjectId, origin: ObjectId) -> Result<()> {
         for (leaf, mark) in self.moving_bookmarks(from, origin)? {
             self.remove_bookmark(from, &leaf)?;

@@ -16,7 +16,7 @@ use crate::{Error, Result, version};
 
 /// Pointers read at once.
 const BATCH: u64 = 1024;
-/// Sub-lists of sub-lists; OpenZFS nests two or three deep.
+/// Maximal nesting of sub-lists. OpenZFS nests them two or three levels deep.
 const DEPTH_MAX: u32 = 32;
 /// Bytes of a header without sub-lists, and of one without sums of physical and logical sizes.
 const OLD_SIZE: usize = 0x20;
@@ -138,7 +138,7 @@ pub fn attach(mos: &Mos, tx: &Tx, into: ObjectId, sub: ObjectId) -> Result<()> {
     let sub_object = mos.object(sub)?;
     let mut child = header(&sub_object)?;
     if parent.size < bpobj::SIZE {
-        // A list from before there were sub-lists.
+        // The list has the old form without sub-lists.
         let mut ptrs = Vec::new();
         for_each(mos, sub, &mut |ptr| {
             ptrs.push(*ptr);
@@ -173,7 +173,7 @@ pub fn attach(mos: &Mos, tx: &Tx, into: ObjectId, sub: ObjectId) -> Result<()> {
     Ok(())
 }
 
-/// Enters `sub` into the array of sub-lists.
+/// Adds `sub` to the array of sub-lists.
 fn push_sub(mos: &Mos, tx: &Tx, parent: &mut Header, sub: ObjectId) -> Result<()> {
     if parent.subobjs.0 == 0 {
         let new = NewObject::plain(ObjectType::BPOBJ_SUBOBJ).block_size(SUBS_BLOCK);
@@ -207,8 +207,8 @@ fn subs(mos: &Mos, header: &Header) -> Result<Vec<ObjectId>> {
         .collect()
 }
 
-/// Takes up to `count` pointers off the end of the list, the last sub-list first; `sizes_of` tells what each
-/// takes from the totals.
+/// Removes up to `count` pointers from the end of the list, the last sub-list first. `sizes_of` gives the sizes to subtract
+/// from the totals.
 pub fn take_last(
     mos: &Mos,
     tx: &Tx,
@@ -238,7 +238,7 @@ fn take_below(
         if !is_empty(mos, sub)? {
             break;
         }
-        // Whatever the sums of the sub-list still said leaves with it.
+        // The sub-list is empty now. Subtracts what its sums still contain from the totals.
         add_sizes(&mut head, -totals(mos, sub)?);
         free(mos, tx, sub)?;
         head.num_subobjs -= 1;
@@ -291,7 +291,7 @@ pub fn clear(mos: &Mos, tx: &Tx, id: ObjectId) -> Result<()> {
     Ok(())
 }
 
-/// Frees the list's objects. The blocks it names are the caller's.
+/// Frees the list's objects. The caller is responsible for the listed blocks.
 pub fn free(mos: &Mos, tx: &Tx, id: ObjectId) -> Result<()> {
     let lists = whole(mos, id)?;
     free_arrays(mos, tx, &lists)?;
@@ -368,7 +368,7 @@ mod tests {
                 let taken = take_last(mos, tx, lists[2], 10, &|_| Sizes::default());
                 expect_damage(taken, "pointers in a list");
             }
-            // As many as there is room for, but none was ever written.
+            // The header states as many entries as the block can hold, but none was written.
             wrong(4096 / PTR as u64);
             expect_damage(for_each(mos, lists[0], &mut |_| Ok(())), "hole in a list");
             Ok(())

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 const KEY: &str = "bptree_obj";
 /// Block size of a new list.
 const BLOCK: u32 = 128 << 10;
-/// Datasets that may wait at once: who looks at a pool has them all in memory.
+/// Maximal number of waiting datasets, because an import reads all of them into memory.
 pub const ENTRIES_MAX: u64 = 1 << 18;
 
 fn header(object: &Object) -> Result<Header> {
@@ -75,8 +75,7 @@ pub fn check_room(mos: &Mos) -> Result<()> {
     }
 }
 
-/// What waits, with its number, the oldest first, up to the first that cannot be read, which is an error; so is a list
-/// that cannot be.
+/// The waiting entries with their numbers, oldest first. The iterator ends with an error at the first unreadable entry.
 pub fn entries(mos: &Mos) -> impl Iterator<Item = Result<(u64, Entry)>> {
     let (found, failed) = match list(mos) {
         Ok(found) => (found, None),
@@ -125,13 +124,13 @@ fn add_sizes(header: &mut Header, sizes: Sizes) {
 
 /// What became of an entry.
 pub enum Progress {
-    /// There is more, from this mark on.
+    /// There is more to free, from this mark on.
     UpTo(Option<Mark>),
     /// Everything was freed.
     All,
 }
 
-/// Notes that `sizes` of an entry were freed. Gives what the list still counted when its last entry went.
+/// Subtracts freed `sizes` of an entry. Returns the remaining sum when the last entry is removed.
 pub fn progress(
     mos: &Mos,
     features: &mut Features,
@@ -147,7 +146,7 @@ pub fn progress(
         Progress::UpTo(mark) => object.write(tx, place, &Entry { mark, ..*entry }.encode())?,
         Progress::All if number == header.begin => header.begin += 1,
         Progress::All => {
-            // One before it could not be read. Nothing is younger than this.
+            // An earlier entry could not be read. No block is younger than this txg.
             let nothing = Entry { root: format::BlockPtr::HOLE, since: Txg(u64::MAX), mark: None };
             object.write(tx, place, &nothing.encode())?;
         }

@@ -1,4 +1,4 @@
-//! A change of the dataset layer: the transaction that it belongs to, and what it leaves to the living pool.
+//! A change of the DSL: its transaction, and its effects on the open pool.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::new_head::NewHead;
 use crate::view::View;
 use crate::{Error, Result};
 
-/// What a change leaves to the pool that it happens in: it knows who has datasets open, it alone gives and takes back
-/// space, and it keeps the intent logs.
+/// Effects of a change that `pool` applies afterwards. Only `pool` knows the open datasets, allocates and frees space, and
+/// keeps the intent logs.
 pub enum Effect {
-    /// The dataset is not what it was. Nobody uses it; an open one that is still known is to be forgotten.
+    /// The contents of the dataset changed. It has no users; `pool` drops its open state.
     Closed(ObjectId),
-    /// The directory `from` and all below it are below `to` now.
+    /// The directory `from` was renamed to `to`, with all datasets below it.
     Moved {
         /// Its full name until now.
         from: String,
@@ -32,21 +32,21 @@ pub enum Effect {
         /// Its full name from now on.
         name: String,
     },
-    /// The intent log of a head whose root was this has nothing more to say.
+    /// The intent log of a head with this old root is obsolete.
     LogEnded {
         /// The head.
         head: ObjectId,
         /// What its root was.
         root: BlockPtr,
     },
-    /// Two heads exchanged what they hold: the intent log goes along.
+    /// Two heads exchanged their contents; the intent log goes with the contents.
     LogMoved {
         /// Whose it was.
         from: ObjectId,
         /// Whose it is.
         to: ObjectId,
     },
-    /// A head begins with the root of a snapshot, and has no use for the intent log that the snapshot saw.
+    /// A head starts from the root of a snapshot. The intent log header in that root must be cleared.
     LogOfSnapshot {
         /// The head.
         head: ObjectId,
@@ -55,39 +55,39 @@ pub enum Effect {
         /// Its full name.
         name: String,
     },
-    /// The root of a new head is to be written.
+    /// The root of a new head must be written.
     NewHead {
         /// The head.
         id: ObjectId,
         /// What it begins with.
         new: NewHead,
     },
-    /// Nothing refers to these blocks any more.
+    /// These blocks have no references any more.
     Freed(Vec<BlockPtr>),
-    /// Nothing refers any more to what was born after `since` below this root.
+    /// The blocks below this root that were born after `since` have no references any more.
     TreeFreed {
         /// The root of an objset.
         root: BlockPtr,
         /// When what is kept was born.
         since: Txg,
     },
-    /// Blocks were entered into the lists of those that the next txgs free.
+    /// Blocks were added to the lists of blocks that the next txgs free.
     Waiting,
 }
 
-/// A change of the dataset layer in the syncing txg. What it leaves to the pool is in `effects`, in this order.
+/// A change of the DSL in the syncing txg. `effects` lists what `pool` must do, in order.
 pub struct Change<'a> {
     /// What is there.
     pub view: View<'a>,
     /// The licence to change it.
     pub tx: &'a Tx,
-    /// Features of the pool and how many use each; `None` in pools of a legacy version.
+    /// Features of the pool with their reference counts; `None` in pools of a legacy version.
     pub features: &'a mut Option<Features>,
     /// Whether somebody uses the dataset with this number.
     pub is_used: &'a dyn Fn(ObjectId) -> bool,
     /// Who the change is made for.
     pub user: u32,
-    /// What the pool is to do when the change is made.
+    /// Effects for `pool` to apply after the change.
     pub effects: Vec<Effect>,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Change<'a> {
         self.features.as_ref().is_some_and(|known| known.is_enabled(feature))
     }
 
-    /// One user of a feature more or less, where the pool has features.
+    /// Changes the reference count of a feature by one, if the pool has feature flags.
     pub(crate) fn adjust_feature(&mut self, feature: &'static Feature, by: i64) -> Result<()> {
         match self.features.as_mut() {
             Some(features) => features.adjust(self.tx, feature, by),
@@ -128,12 +128,12 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Refuses what would change a dataset under somebody who uses it.
+    /// Refuses a change of a dataset that has users.
     pub(crate) fn check_unused(&self, id: ObjectId, name: &str) -> Result<()> {
         if (self.is_used)(id) { Err(Error::DatasetBusy(name.to_owned())) } else { Ok(()) }
     }
 
-    /// As that, of a dataset that is not what it was from now on.
+    /// As above, and notes that the contents of the dataset change.
     pub fn let_go_of(&mut self, id: ObjectId, name: &str) -> Result<()> {
         self.check_unused(id, name)?;
         self.effects.push(Effect::Closed(id));
@@ -152,7 +152,7 @@ impl<'a> Change<'a> {
         self.adjust_feature(&features::EXTENSIBLE_DATASET, 1)
     }
 
-    /// One zapified object less, if it is one.
+    /// Counts one zapified object less, if this object is one.
     pub(crate) fn unzapified(&mut self, id: ObjectId) -> Result<()> {
         match self.mos().object(id)?.object_type() {
             ObjectType::ZAP_METADATA => self.adjust_feature(&features::EXTENSIBLE_DATASET, -1),

@@ -1,4 +1,4 @@
-//! Changing the user's key of a dataset: the keys that encrypt its data stay as they are, and are wrapped anew.
+//! Changing the user's key of a dataset. The keys that encrypt its data stay the same; they are wrapped with the new key.
 //!
 //! Source: docs/format/13-encryption.md §6.
 
@@ -16,24 +16,24 @@ use crate::new_encryption::OwnKey;
 use crate::props::Value;
 use crate::{Error, KeyError, Result, tree};
 
-/// Where the key of an encryption root is looked for.
+/// Location of the key of an encryption root.
 pub const KEYLOCATION: &str = "keylocation";
 
-/// What the key of a dataset is to be.
+/// The new key of a dataset.
 #[derive(Clone, Debug)]
 pub enum KeyChange {
     /// A key of its own.
     Own {
         /// That key.
         key: Arc<OwnKey>,
-        /// Where it is looked for from now on; as before, or at the prompt, if nothing is said.
+        /// The new `keylocation`. `None`: as before, or `prompt`.
         location: Option<String>,
     },
     /// That of the dataset above.
     Inherit,
-    /// It is an encryption root with the key that its keys are wrapped with already, as a stream brought them.
+    /// It becomes an encryption root. A stream brought its keys wrapped with its own key already.
     BecomeRoot,
-    /// Its keys are wrapped with the key of the dataset above already, as a stream brought them.
+    /// It inherits its key. A stream brought its keys wrapped with the key of the dataset above already.
     Rejoin,
 }
 
@@ -45,7 +45,8 @@ struct NewWrapping {
 }
 
 impl Change<'_> {
-    /// Gives the file system or volume `name` another user's key, and with it all below it that took theirs from it, or with it.
+    /// Changes the user's key of the file system or volume `name`, and of all datasets below that inherit from the same
+    /// encryption root.
     ///
     /// # Errors
     /// [`KeyError`]; then nothing has changed.
@@ -114,13 +115,13 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The directory of the snapshot that all datasets begin with.
+    /// The directory of the snapshot `$ORIGIN@$ORIGIN`, the origin of all datasets.
     fn origin_dir(&self) -> Result<Option<ObjectId>> {
         let mos = self.mos();
         tree::child(mos, tree::root_dir(mos)?, "$ORIGIN")
     }
 
-    /// Wraps the keys of `top` anew, and of all directories below it, and of clones of these, that take the user's key of `old`.
+    /// Wraps the keys of `top`, of the directories below it and of clones of these again, if their encryption root is `old`.
     fn rewrap_below(&mut self, top: ObjectId, old: ObjectId, new: &NewWrapping) -> Result<()> {
         let mos = self.mos();
         let (mut dirs, mut objects, mut seen) = (vec![top], BTreeSet::new(), BTreeSet::new());
@@ -170,7 +171,7 @@ impl Change<'_> {
         self.rewrap(object.id, new.root, &wrapped, user_key)
     }
 
-    /// Refuses to move a directory below another that its key does not come from.
+    /// Refuses to move a directory away from the dataset from which it inherits its key.
     pub(crate) fn check_key_moves(&self, dir: ObjectId, parent: ObjectId) -> Result<()> {
         let mos = self.mos();
         let Some(object) = keys::of(mos, dir)?.filter(|object| object.root != dir) else { return Ok(()) };
@@ -181,7 +182,7 @@ impl Change<'_> {
         }
     }
 
-    /// Whether a clone can be promoted over the directory `parent` as far as keys are concerned.
+    /// Checks that the keys allow promoting a clone over the directory `parent`.
     pub(crate) fn check_key_promotes(&self, clone: ObjectId, parent: ObjectId) -> Result<()> {
         let mos = self.mos();
         let Some(object) = keys::of(mos, parent)? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Clones, and going back to a snapshot.
+//! Clones and rollbacks.
 //!
 //! Source: docs/format/06-mos-dsl.md §9.5, §9.7.
 
@@ -12,7 +12,8 @@ use crate::space::{Category, add_space, move_space};
 use crate::{Error, Result, available, bookmark, deadlist, props, tree};
 
 impl Change<'_> {
-    /// Creates the file system or volume `name` with what the snapshot `origin` holds; gives its directory and itself.
+    /// Creates the file system or volume `name` as a clone of the snapshot `origin`. Returns its directory and its dataset
+    /// object.
     pub fn clone_snapshot(
         &mut self,
         origin: &str,
@@ -65,12 +66,12 @@ impl Change<'_> {
         Ok((dir_id, id))
     }
 
-    /// A head that begins with a snapshot's root has no use for the intent log that the snapshot saw.
+    /// A head that starts from a snapshot's root must not keep the intent log header of that root.
     fn forget_log(&mut self, head: ObjectId, dir: ObjectId, name: &str) {
         self.effects.push(Effect::LogOfSnapshot { head, dir, name: name.to_owned() });
     }
 
-    /// Makes the head of `fs` what its newest snapshot `leaf` is; all that came after is freed.
+    /// Rolls `fs` back to its newest snapshot `leaf` and frees all later blocks.
     pub fn rollback(&mut self, fs: &str, leaf: &str) -> Result<()> {
         let mos = self.mos();
         let full = format!("{fs}@{leaf}");
@@ -88,7 +89,7 @@ impl Change<'_> {
         self.let_go_of(id, fs)?;
         self.effects.push(Effect::LogEnded { head: id, root: head.bp });
         if head.prev_snap_txg == self.txg() {
-            // Taken in this very txg: nothing came after.
+            // The snapshot was taken in this txg, so nothing changed since.
             self.forget_log(id, dir_id, fs);
             return Ok(());
         }

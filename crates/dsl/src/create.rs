@@ -18,7 +18,7 @@ use crate::{Error, Result, available, bpobj, deadlist, props, tree, version};
 /// Objset guids have 56 bits.
 const FSID_BITS: u32 = 56;
 
-/// Objects of the DSL that a new file system is taken to need.
+/// Estimated number of DSL objects that a new file system changes.
 pub const NEW_OBJECTS: u64 = 5;
 
 /// A DSL directory without a head dataset, children or properties (docs/format/06-mos-dsl.md §4).
@@ -79,7 +79,7 @@ fn new_dataset(mos: &Mos, dir: ObjectId, now: u64) -> DslDataset {
 }
 
 impl Change<'_> {
-    /// A directory with its property and child maps, entered into its parent's child map.
+    /// Makes a directory with its ZAPs of properties and children, and adds it to its parent's child map.
     pub fn create_dir(&mut self, parent: ObjectId, name: &str) -> Result<ObjectId> {
         let mos = self.mos();
         let new = NewObject::plain(ObjectType::DSL_DIR).bonus(ObjectType::DSL_DIR, vec![0; dsl_dir::SIZE]);
@@ -119,14 +119,14 @@ impl Change<'_> {
         Ok(root)
     }
 
-    /// The directory that blocks waiting to be freed are charged to, and their list.
+    /// Makes the directory `$FREE`, which is charged for blocks that wait to be freed, and their list.
     pub(crate) fn create_free(&mut self, root: ObjectId) -> Result<()> {
         self.create_dir(root, "$FREE")?;
         let free = bpobj::create(self.mos(), self.tx, 128 << 10, 0)?;
         self.mos().set_directory(self.tx, "free_bpobj", &Value::from_u64(free.0))
     }
 
-    /// The snapshot that all datasets begin with.
+    /// Makes the snapshot `$ORIGIN@$ORIGIN`, the origin of all datasets.
     pub(crate) fn create_origin(&mut self, root: ObjectId) -> Result<()> {
         let dir_id = self.create_dir(root, "$ORIGIN")?;
         let mos = self.mos();
@@ -134,7 +134,7 @@ impl Change<'_> {
         let names = mos.create_zap(self.tx, ObjectType::DSL_DS_SNAP_MAP, FOLD_CASE)?;
         head.snapnames_zap = names.id();
         let head_id = self.create_dataset_object(&head)?;
-        // Its one snapshot comes before everything: nothing in it, nothing before it.
+        // Its only snapshot is empty and older than all datasets.
         let mut snap = new_dataset(mos, dir_id, mos.now());
         snap.next_snap = head_id;
         snap.num_children = 1;
@@ -151,7 +151,7 @@ impl Change<'_> {
         mos.put_dir(self.tx, dir_id, &dir)
     }
 
-    /// Gives a directory a head, whose root the pool writes when the change is made.
+    /// Gives a directory a head. `pool` writes the root of the head after the change.
     ///
     /// # Errors
     /// Objects of the MOS cannot be read.
@@ -206,7 +206,7 @@ impl Change<'_> {
         self.create_guarded_head(new, encryption, true)
     }
 
-    /// The snapshot that all datasets begin with; 0 in pools that have none.
+    /// Object number of `$ORIGIN@$ORIGIN`; 0 in pools without it.
     pub(crate) fn origin_of_all(&self) -> Result<ObjectId> {
         let mos = self.mos();
         if mos.version() < version::ORIGIN {
@@ -217,7 +217,7 @@ impl Change<'_> {
         Ok(mos.dataset(mos.dir(dir)?.head_dataset)?.prev_snap)
     }
 
-    /// Enters `head`, the head of directory `dir_id`, in the books of the snapshot that it begins with (0: none).
+    /// Registers `head`, the head of directory `dir_id`, with its origin snapshot (0: none).
     pub(crate) fn branch_off(&mut self, origin_id: ObjectId, dir_id: ObjectId, head: ObjectId) -> Result<()> {
         let mos = self.mos();
         if origin_id.0 != 0 {

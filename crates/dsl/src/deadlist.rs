@@ -1,4 +1,4 @@
-//! Deadlists: blocks that the previous snapshot still has and the dataset no longer.
+//! Deadlists: blocks that the previous snapshot refers to and the dataset does not any more.
 //!
 //! Source: docs/format/06-mos-dsl.md §7.2, §7.3.
 
@@ -38,7 +38,7 @@ fn empty_list(mos: &Mos, features: &mut Option<Features>, tx: &Tx) -> Result<Obj
     Ok(shared)
 }
 
-/// One user less of the shared empty list; the last takes it along.
+/// Removes one use of the shared empty list. Frees it with the last use.
 fn give_up_empty(mos: &Mos, features: &mut Option<Features>, tx: &Tx, shared: ObjectId) -> Result<()> {
     let features = features.as_mut().expect("a pool with a shared empty list has features");
     features.adjust(tx, &features::EMPTY_BPOBJ, -1)?;
@@ -104,7 +104,7 @@ pub fn header(mos: &Mos, id: ObjectId) -> Result<DeadlistHeader> {
         .map_err(Error::corrupt(id))
 }
 
-/// The keys of a dataset's deadlist alone, ascending. For a plain list, those that it would have.
+/// The keys of a dataset's deadlist, ascending. For a plain list, the keys that it would have.
 pub fn keys(mos: &Mos, dataset: &DslDataset) -> Result<Vec<Txg>> {
     if !is_plain(mos, dataset.deadlist)? {
         return Ok(entries(mos, dataset.deadlist)?.into_iter().map(|(key, _)| key).collect());
@@ -127,7 +127,7 @@ fn add_totals(mos: &Mos, tx: &Tx, id: ObjectId, sizes: Sizes) -> Result<()> {
     Ok(())
 }
 
-/// The list of the entry `key`, made its own if it is the shared empty one.
+/// The list of the entry `key`. The shared empty list is replaced by a new one.
 fn own_list(
     mos: &Mos,
     features: &mut Option<Features>,
@@ -175,7 +175,7 @@ pub fn insert(
     Ok(())
 }
 
-/// The totals of a list grew by exactly the blocks that were put into its entries.
+/// Asserts that the totals of a deadlist grew by exactly the blocks that were added.
 fn check_totals(before: &DeadlistHeader, after: &DeadlistHeader, dead: &[(BlockPtr, Sizes)]) {
     let sizes = dead.iter().fold(Sizes::default(), |sum, (_, sizes)| sum + *sizes);
     assert_eq!(after.used.wrapping_sub(before.used), sizes.used, "bytes of a deadlist");
@@ -273,7 +273,7 @@ pub fn merge(
     mos.free(tx, from)
 }
 
-/// Takes a key away, if it is there; what it lists goes to the entry before it.
+/// Removes a key, if it exists. Its blocks move to the entry before it.
 pub(crate) fn remove_key(
     mos: &Mos,
     features: &mut Option<Features>,
@@ -286,7 +286,7 @@ pub(crate) fn remove_key(
     attach_at(mos, features, tx, id, key, list)
 }
 
-/// Frees the deadlist's objects. The blocks it names are the caller's.
+/// Frees the deadlist's objects. The caller is responsible for the listed blocks.
 pub fn free(mos: &Mos, features: &mut Option<Features>, tx: &Tx, id: ObjectId) -> Result<()> {
     if is_plain(mos, id)? {
         return bpobj::free(mos, tx, id);
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn totals_grow_by_the_blocks_of_all_entries() {
         let sizes = Sizes { used: 512, comp: 0, uncomp: 0 };
-        // Totals that were wrong on disk stay wrong by as much.
+        // Totals that are wrong on disk stay wrong by the same amount.
         check_totals(&header(-7), &header(1017), &[(BlockPtr::HOLE, sizes), (BlockPtr::HOLE, sizes)]);
     }
 

@@ -1,5 +1,5 @@
-//! Delegated permissions (`zfs allow`): what a dataset lets others do. They are kept for OpenZFS, which asks for them;
-//! a pool that is served here belongs to whoever serves it.
+//! Delegated permissions (`zfs allow`). They are stored for OpenZFS, which checks them. Here, the user who runs the server
+//! owns the pool.
 //!
 //! From:   who-keys and names of permissions, judged by the caller.
 //! To:     the two-level ZAP of a DSL directory.
@@ -16,7 +16,7 @@ use crate::{Result, tree, version};
 /// Permissions of one who-key, such as `ul$1000`: user 1000, on the dataset itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Kind, scope, `$` and whom; the first letter is upper case when the names are sets.
+    /// Kind, scope, `$` and the user or group. The first letter is upper case if the names are permission sets.
     pub key: String,
     /// Names of permissions, or of sets with their `@`.
     pub names: Vec<String>,
@@ -40,7 +40,7 @@ fn names(mos: &Mos, id: ObjectId) -> Result<Vec<String>> {
     zap::entries(&object).map(|entry| Ok(String::from_utf8_lossy(&entry?.name).into_owned())).collect()
 }
 
-/// What the directory `dir` itself grants, by who-key.
+/// The grants of the directory `dir` itself, by who-key.
 ///
 /// # Errors
 /// It cannot be read.
@@ -82,7 +82,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Takes back what was granted on a directory; a grant without names takes back all of its who-key.
+    /// Removes grants on a directory. A grant without permission names removes all permissions of its who-key.
     ///
     /// # Errors
     /// They cannot be read.
@@ -105,7 +105,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// What those above grant to whoever creates something (`allow -c`), granted on the new directory. Root needs none.
+    /// Applies the grants of `allow -c` above to the creator of a new directory. Root needs none.
     pub(crate) fn grant_to_creator(&mut self, dir_id: ObjectId, parent: ObjectId) -> Result<()> {
         let (mos, user) = (self.mos(), self.user);
         if user == 0 {

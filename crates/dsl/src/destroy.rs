@@ -21,7 +21,7 @@ impl Change<'_> {
         self.destroy_head_in(dir_id)
     }
 
-    /// As [`Change::destroy_head`], of a directory known by its number: its name may have changed meanwhile.
+    /// As [`Change::destroy_head`], with the directory's object number, because its name may have changed meanwhile.
     pub fn destroy_head_in(&mut self, dir_id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let name = tree::name_of(&self.view, dir_id)?;
@@ -30,7 +30,7 @@ impl Change<'_> {
         let id = dir.head_dataset;
         let phys = mos.dataset(id)?;
         self.check_destroy(name, (dir_id, &dir), &phys)?;
-        // Of a receive into it that was cut off.
+        // It belongs to an interrupted receive into this dataset.
         let working = tree::child(mos, dir_id, WORKING)?;
         if let Some(working) = working {
             self.let_go_of(mos.dir(working)?.head_dataset, name)?;
@@ -56,7 +56,7 @@ impl Change<'_> {
                 mos.free(self.tx, object)?;
             }
         }
-        // What the head was charged goes away everywhere above.
+        // Subtracts the head's charges from all directories above.
         let dir = mos.dir(dir_id)?;
         let charged = Sizes {
             used: dir.used_bytes as i64,
@@ -84,7 +84,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Refuses to destroy what others need, and what cannot be destroyed at all.
+    /// Refuses to destroy datasets that others depend on, and special ones.
     fn check_destroy(&self, name: &str, (dir_id, dir): (ObjectId, &DslDir), phys: &DslDataset) -> Result<()> {
         let mos = self.mos();
         if dir.parent.0 == 0 {
@@ -101,7 +101,7 @@ impl Change<'_> {
         if dir.origin.0 != 0 { self.check_deferred(dir.origin, 1) } else { Ok(()) }
     }
 
-    /// Refuses what this build cannot take apart without leaving something behind.
+    /// Refuses datasets with objects that this build cannot free.
     fn check_plain(&self, dir_id: ObjectId, id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let refuse = |what: &str| Err(Error::Unsupported(format!("destroying {what}")));
@@ -121,7 +121,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Takes the dataset out of its origin's books.
+    /// Removes the dataset from its origin's clones.
     fn forget_clone(&mut self, dir: &DslDir, id: ObjectId, prev: ObjectId) -> Result<()> {
         let mos = self.mos();
         if prev.0 == 0 {

@@ -13,16 +13,16 @@ use crate::keys::{self, KeyObject};
 use crate::new_encryption::{NewEncryption, OwnKey, Wanted};
 use crate::{KeyError, Result};
 
-/// How a new dataset is encrypted, judged against what is above it.
+/// The encryption of a new dataset, after the checks against its parent.
 pub(crate) struct Judged {
     suite: Suite,
-    /// The key object of the dataset above, whose user's key it takes.
+    /// It inherits its key: the key object of the dataset above.
     inherited: Option<KeyObject>,
     own: Option<Arc<OwnKey>>,
 }
 
 impl Change<'_> {
-    /// Judges how a dataset below `parent` is to be encrypted, before anything is changed; `None`: not at all.
+    /// Checks the wanted encryption of a new dataset below `parent`, before any change; `None`: not encrypted.
     pub(crate) fn judge_encryption(
         &self,
         parent: Option<ObjectId>,
@@ -73,7 +73,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// As [`Change::create_head`], of a directory that was encrypted: marks the head.
+    /// As [`Change::create_head`], for an encrypted directory: also marks the head.
     pub(crate) fn mark_encrypted(&mut self, head: ObjectId) -> Result<()> {
         self.mark_dataset(head, &features::ENCRYPTION)
     }

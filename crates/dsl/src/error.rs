@@ -1,4 +1,4 @@
-//! What can go wrong with a pool.
+//! Errors of operations on pools and datasets.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,10 +12,11 @@ use crate::props::names::NameError;
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done to a pool or dataset.
+/// Why an operation on a pool or dataset failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The program that waits for the request got a signal. Nothing was changed, or the program does not see this.
+    /// A signal interrupted the program that waits for the request. If the request changed something, the program does not
+    /// get this error.
     #[error("interrupted")]
     Interrupted,
     /// No pool of that name (or guid) was found where we looked.
@@ -66,8 +67,8 @@ pub enum Error {
     MissingDevices {
         /// The pool.
         pool: String,
-        /// The devices that are not there of the top-level vdevs that cannot be read: each by where it was, or by its guid; the
-        /// top-level vdev where no label tells of its devices.
+        /// Missing devices because of which top-level vdevs cannot be read: the last known path of each, or its guid. If no
+        /// label lists the devices, the top-level vdev itself.
         devices: Vec<String>,
     },
     /// The pool needs something this build does not have.
@@ -78,7 +79,7 @@ pub enum Error {
         /// Feature guids or the like.
         what: String,
     },
-    /// What is to be freed at once is not all to be found.
+    /// A dataset that must be freed in one txg has blocks that cannot be found.
     #[error("{place} cannot be read ({why}): nothing was freed")]
     Unfreeable {
         /// Where in the pool's objects.
@@ -89,13 +90,13 @@ pub enum Error {
     /// A scrub is at work.
     #[error("currently scrubbing; use 'zpool scrub -s' to cancel scrub")]
     Scrubbing,
-    /// No scrub is at work or paused.
+    /// No scrub is running or paused.
     #[error("there is no active scrub")]
     NotScrubbing,
-    /// A vdev has no place where properties could be kept: the pool is older than that.
+    /// The pool is too old for vdev properties: the vdev has no ZAP.
     #[error("Invalid argument")]
     NoVdevZap,
-    /// Without this vdev nothing could be written.
+    /// It is the last vdev that takes new blocks.
     #[error("Invalid argument")]
     LastVdev,
     /// Another pool or vdev has that guid.
@@ -104,7 +105,7 @@ pub enum Error {
     /// The pool has no such device.
     #[error("no such device in pool")]
     NoSuchDevice,
-    /// The other devices do not have all that this one has.
+    /// The other devices do not hold all data of this one.
     #[error("no valid replicas")]
     NoReplicas,
     /// Devices leave mirrors only.
@@ -113,16 +114,16 @@ pub enum Error {
     /// A split takes one side of each mirror.
     #[error("Source pool must be composed only of mirrors")]
     OnlyMirrors,
-    /// A split was to take something else than one side of each mirror.
+    /// The devices named for a split are not one side of each mirror.
     #[error("Device list must include at most one disk from each mirror")]
     OneOfEach,
-    /// Before a split every side has everything.
+    /// A split needs mirrors whose sides all hold all data.
     #[error("pool or dataset is busy")]
     NotWhole,
-    /// No device becomes the other side of a mirror here.
+    /// No device can be attached to this vdev.
     #[error("can only attach to mirrors and top-level disks")]
     NotAttachable,
-    /// The device is being replaced, or a spare fills in for it.
+    /// The device is being replaced, or a spare stands for it.
     #[error("already in replacing/spare config; wait for completion or use 'zpool detach'")]
     InReplacement,
     /// Special and dedup vdevs need the feature `allocation_classes`.
@@ -131,7 +132,7 @@ pub enum Error {
     /// A spare does not hold logs.
     #[error("cannot replace a log with a spare")]
     SpareForLog,
-    /// The device does not hold what the one holds beside which it is put.
+    /// The device is smaller than the one to which it is attached.
     #[error("device is too small")]
     TooSmall,
     /// The pool has a checkpoint.
@@ -140,13 +141,13 @@ pub enum Error {
     /// The pool has no checkpoint.
     #[error("checkpoint does not exist")]
     NoCheckpoint,
-    /// What a checkpoint kept is being freed.
+    /// The blocks of a discarded checkpoint are being freed.
     #[error("currently discarding checkpoint")]
     DiscardingCheckpoint,
     /// The spare took the place of another device.
     #[error("Pool busy; removal may already be in progress")]
     SpareInUse,
-    /// A log waits to be replayed, or began anew each time it was ended.
+    /// An intent log waits for its replay, or restarted each time it was ended.
     #[error(
         "a file system has an intent log on it; mount the file systems that were in use at a crash, and try again"
     )]
@@ -154,7 +155,7 @@ pub enum Error {
     /// Only whole top-level vdevs are removed.
     #[error("operation not supported on this type of pool")]
     NotRemovable,
-    /// The device is not open, or keeps no state of what is done to its free space.
+    /// The device is not open, or has no ZAP for the state of initialize and trim.
     #[error("invalid device")]
     NotTreatable,
     /// Its free space is being overwritten or trimmed.
@@ -163,13 +164,13 @@ pub enum Error {
     /// Its free space is not being overwritten or trimmed.
     #[error("there is no active {0}")]
     NotTreated(&'static str),
-    /// A device became larger while it was open, and the pool cannot do without it while it is opened anew.
+    /// A device became larger while it was open, and the pool cannot be read while the device is opened again.
     #[error("its new size is seen at the next import: export and import the pool")]
     GrownMeanwhile,
     /// A new vdev has sectors of another size than those of the pool.
     #[error("adding devices with different physical sector sizes is not allowed")]
     AshiftMismatch,
-    /// OpenZFS is to finish a resilver first.
+    /// OpenZFS must finish a resilver first.
     #[error("currently resilvering")]
     Resilvering,
     /// A tunable does not take a value.
@@ -244,7 +245,7 @@ pub enum Error {
     /// The snapshot is not held under this tag.
     #[error("no such tag '{0}'")]
     NoHold(String),
-    /// With what comes behind the name of its file system, a snapshot's is too long.
+    /// The full name of the snapshot would be too long.
     #[error("dataset name is too long")]
     NameTooLong(String),
     /// A tag to hold a snapshot under, or the name of a set of permissions, that is empty, too long or holds control
@@ -255,10 +256,10 @@ pub enum Error {
         _ => "tag too long".to_owned(),
     })]
     BadTag(String),
-    /// It is no clone, so there is nothing to promote it over.
+    /// It is no clone, so it cannot be promoted.
     #[error("'{0}' is not a cloned filesystem")]
     NotAClone(String),
-    /// A promoted clone has a snapshot of the same name as one that it would take over.
+    /// The promoted clone and its origin's dataset both have a snapshot of this name.
     #[error("conflicting snapshot '{leaf}' from parent '{parent}'")]
     SnapshotConflict {
         /// The name after the `@`.
@@ -275,7 +276,7 @@ pub enum Error {
     /// The source of an incremental stream is no ancestor.
     #[error("cannot send '{0}': not an earlier snapshot from the same fs")]
     NotEarlier(String),
-    /// A package would lack what is older than the snapshot of its parent.
+    /// A replication stream would lack blocks that are older than the snapshot of the parent.
     #[error("cannot send {top} recursively: snapshot {missing} does not exist")]
     NoSnapshotBelow {
         /// The snapshot that is sent.
@@ -299,10 +300,10 @@ pub enum Error {
     /// A stream that cannot be received.
     #[error(transparent)]
     Receive(#[from] crate::ReceiveError),
-    /// It can be done in the next txg, not in this one. Never leaves this crate.
+    /// The operation must wait for the next txg. This error never leaves the crate.
     #[error("not in the same transaction group")]
     SameTxg,
-    /// A property does not take that value, or not here.
+    /// A property does not accept this value, or not on this dataset.
     #[error(transparent)]
     Property(#[from] PropertyError),
     /// No space left, or over quota.
@@ -311,18 +312,18 @@ pub enum Error {
     /// A dataset's quota is used up.
     #[error("quota exceeded")]
     Quota,
-    /// Something could not be written: the pool stopped at its last synced txg.
+    /// A write failed: the pool stopped at its last synced txg.
     #[error("the pool stopped, its last synced state is safe: {0}")]
     Stopped(Arc<Error>),
-    /// A device refuses writes; they wait to be tried again.
+    /// A device refuses writes; the pool is suspended and will retry them.
     #[error("pool I/O is currently suspended")]
     Suspended,
-    /// Our own code broke a promise to itself: the pool stopped before it could reach the disks.
+    /// An invariant of cenote's own code was broken: the pool stopped before the error reached the disks.
     #[error(
         "suspended after an internal error; what was not synced is lost: export and import the pool again"
     )]
     Internal,
-    /// A job failed half-way; nothing of it reached the disks.
+    /// A job failed half-way; none of its changes reached the disks.
     #[error("stopped half-way: {0}")]
     Unfinished(String),
     /// Blocks could not be read or written.
@@ -334,7 +335,7 @@ pub enum Error {
     /// A block could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// An intent log says something that cannot be done again: the log is damaged, or another program wrote it.
+    /// A record of an intent log cannot be replayed: the log is damaged, or another program wrote it.
     #[error("replaying the intent log of '{dataset}': {why}")]
     Replay {
         /// Whose log it is.
@@ -351,7 +352,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the cause, however deep, is that no space is left.
+    /// Whether the error or one of its causes is that no space is left.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         matches!(
@@ -369,7 +370,7 @@ impl Error {
     }
 }
 
-/// What `survey` finds, unless it reports an error: then the first one.
+/// The result of `survey`, or the first error that it reported.
 pub fn all_or_first_error<T>(survey: impl FnOnce(&mut dyn FnMut(Error)) -> Result<T>) -> Result<T> {
     let mut first = None;
     let found = survey(&mut |error| {

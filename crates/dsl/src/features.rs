@@ -62,7 +62,7 @@ const READABLE: &[&str] = &[
     "physical_rewrite",
 ];
 
-/// Active features that this build keeps right when it writes.
+/// Active features that this build supports when it writes.
 const WRITABLE: &[&str] = &[
     "async_destroy",
     "filesystem_limits",
@@ -128,7 +128,7 @@ impl FeatureState {
     }
 }
 
-/// The feature ZAPs with their counts in memory.
+/// The feature ZAPs, with their reference counts in memory.
 pub struct Features {
     for_read: Arc<Object>,
     for_write: Arc<Object>,
@@ -181,7 +181,7 @@ impl Features {
         if feature.read_only_compatible { &self.for_write } else { &self.for_read }
     }
 
-    /// How many use the feature; `None` when it is not enabled.
+    /// Reference count of the feature; `None` when it is not enabled.
     pub fn count(&self, feature: &Feature) -> Option<u64> {
         self.counts.get(feature.guid).copied()
     }
@@ -227,10 +227,9 @@ impl Features {
         Ok(())
     }
 
-    /// Adds to the number of users of an enabled feature.
+    /// Adds to the reference count of an enabled feature.
     ///
-    /// # Panics
-    /// If the feature is not enabled or its count would fall below zero: the pool's books would be wrong.
+    /// # Panics If the feature is not enabled or its count would fall below zero.
     pub fn adjust(&mut self, tx: &Tx, feature: &Feature, by: i64) -> Result<()> {
         let before = self.count(feature).expect("only enabled features are counted");
         let after = before.checked_add_signed(by).expect("a feature is given up as often as it was taken");

@@ -1,4 +1,4 @@
-//! Blocks that nothing refers to any more: entered into the lists of those that the next txgs free.
+//! Adding blocks without references to the lists that the next txgs free.
 //!
 //! From:   lists of blocks (of snapshots), and whole trees (of file systems and of what a rollback undoes).
 //! To:     `pool`, which frees a bounded part with each txg, so that nobody waits long for one.
@@ -16,7 +16,7 @@ use crate::space::{Category, add_space};
 use crate::walk::{self, Item, Root, Walk};
 use crate::{Error, Result, bpobj, bptree, tree};
 
-/// The directory that blocks waiting to be freed are charged to.
+/// The directory `$FREE`, which is charged for blocks that wait to be freed.
 ///
 /// # Errors
 /// The pool is older than that directory, or it cannot be read.
@@ -25,7 +25,7 @@ pub fn dir(mos: &Mos) -> Result<ObjectId> {
         .ok_or_else(|| Error::Unsupported("pools without a $FREE directory".into()))
 }
 
-/// The blocks of a tree of which nothing is needed that was born after `since`, children first.
+/// The blocks of a tree that were born after `since`, children first.
 pub fn blocks_of(storage: &Storage, root: &BlockPtr, since: Txg) -> impl Iterator<Item = Result<BlockPtr>> {
     Walk::children_first(storage, &of_destroyed(root, since)).filter_map(|item| match item {
         Item::Block(_, block) => Some(Ok(BlockPtr::Block(block))),
@@ -35,13 +35,13 @@ pub fn blocks_of(storage: &Storage, root: &BlockPtr, since: Txg) -> impl Iterato
 }
 
 impl Change<'_> {
-    /// Whether trees are freed a part at a time. Without the feature all of it goes in one txg.
+    /// Whether trees are freed in parts (feature `async_destroy`). Without it, one txg frees all blocks.
     fn frees_in_parts(&self) -> bool {
         self.enables(&features::ASYNC_DESTROY)
     }
 
-    /// Whether [`Change::free_tree`] may be called: what is freed at once must all be found. What was freed before a
-    /// block that cannot be read would be free for others while the dataset still holds it.
+    /// Checks that [`Change::free_tree`] may be called. If all blocks are freed at once, all of them must be readable.
+    /// Otherwise the blocks freed before an unreadable one could be reused while the dataset still refers to them.
     pub(crate) fn check_freeable(&self, root: &BlockPtr, since: Txg) -> Result<()> {
         if self.frees_in_parts() {
             return bptree::check_room(self.mos());
@@ -56,8 +56,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Frees every block below an objset's root that was born after `since`: `sizes` of them, which are no longer
-    /// charged to anybody.
+    /// Frees every block below an objset's root that was born after `since`. `sizes` are their sums, which the caller has
+    /// subtracted from the dataset's charges.
     pub(crate) fn free_tree(&mut self, root: &BlockPtr, since: Txg, sizes: Sizes) -> Result<()> {
         if root.is_hole() {
             return Ok(());

@@ -14,8 +14,8 @@ use crate::mos::Mos;
 use crate::{Error, Result};
 
 const BLOCK: u32 = 128 << 10;
-/// Bytes of a command that are kept: as many as OpenZFS keeps. The smallest ring must hold the first command for ever
-/// and any other beside it.
+/// Maximal stored bytes of a command, as in OpenZFS. The smallest ring must hold the first command, which stays forever, and
+/// one other.
 const COMMAND_MAX: usize = 8192;
 
 /// Creates the ring of a pool with `space` usable bytes.
@@ -93,13 +93,13 @@ impl Event {
     }
 }
 
-/// The bytes of the history, read a block at a time: the ring of a damaged or hostile pool may claim far more bytes than
-/// there are, and what was never written ends with an error at its first record.
+/// Reads the bytes of the history block by block. A damaged pool may state a ring that is far larger than its contents. In
+/// such a ring, the first unwritten record gives an error.
 struct Bytes<'a> {
     object: &'a dmu::Object,
     /// What is still to be read: offset and length.
     pieces: VecDeque<(u64, u64)>,
-    /// What was read, and how much of it was taken.
+    /// Bytes read so far, and how many of them are consumed.
     read: Vec<u8>,
     taken: usize,
 }
@@ -109,7 +109,7 @@ impl Bytes<'_> {
         &self.read[self.taken..]
     }
 
-    /// Reads until there are `wanted` bytes that were not taken, or all.
+    /// Reads until `wanted` unconsumed bytes are there, or to the end.
     fn fill(&mut self, wanted: usize) -> Result<()> {
         while self.left().len() < wanted
             && let Some((offset, len)) = self.pieces.pop_front()

@@ -1,4 +1,4 @@
-//! Who keeps a snapshot: holds and clones, and what would be free without it.
+//! Holds and clones of snapshots, and the space that destroying snapshots would free.
 //!
 //! Source: docs/format/06-mos-dsl.md §6, §9.2.
 
@@ -34,7 +34,7 @@ pub fn holds(view: &View<'_>, info: &DatasetInfo) -> Result<Vec<(String, u64)>> 
     Ok(found)
 }
 
-/// Names of the clones of a snapshot, in order; what is being received is none yet.
+/// Names of the clones of a snapshot, in order. Unfinished receives do not count.
 pub fn clones(view: &View<'_>, info: &DatasetInfo) -> Result<Vec<String>> {
     if info.phys.next_clones.0 == 0 {
         return Ok(Vec::new());
@@ -52,8 +52,8 @@ pub fn clones(view: &View<'_>, info: &DatasetInfo) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Bytes that only the snapshots `doomed` refer to, together: of each run of neighbours, what was born after the
-/// snapshot before it and died before the one after it.
+/// Bytes that only the snapshots `doomed` refer to. For each run of adjacent snapshots, these are the blocks born after the
+/// snapshot before the run and freed before the one after it.
 pub fn reclaims(view: &View<'_>, doomed: &BTreeSet<ObjectId>) -> Result<u64> {
     let mos = view.mos;
     let mut bytes = 0;
@@ -97,7 +97,7 @@ impl Change<'_> {
         Ok(zap::insert(&refs, self.tx, tag.as_bytes(), &Value::from_u64(mos.now()))?)
     }
 
-    /// Lets a snapshot go that was held under `tag`.
+    /// Releases the hold `tag` of a snapshot.
     pub fn release(&mut self, name: &str, tag: &str) -> Result<()> {
         let mos = self.mos();
         let id = tree::snapshot(mos, &self.view.pool, name)?;

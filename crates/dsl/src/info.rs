@@ -1,4 +1,4 @@
-//! What is known about a dataset, snapshot or bookmark.
+//! Descriptions of datasets, snapshots and bookmarks.
 //!
 //! Source: docs/format/06-mos-dsl.md §4–§6, §8.4, §8.5.
 
@@ -27,7 +27,7 @@ pub struct DatasetInfo {
     pub id: ObjectId,
     /// The directory (of a snapshot: that of its file system).
     pub dir: DslDir,
-    /// The dataset; of a bookmark: that of its file system, with what the bookmark says of its snapshot.
+    /// The dataset object. For a bookmark, it is that of its file system, with the values of the bookmarked snapshot.
     pub phys: DslDataset,
     /// What a bookmark says, if it is one.
     pub mark: Option<Bookmark>,
@@ -40,7 +40,7 @@ impl DatasetInfo {
         self.name.split_once('@').map(|(_, snap)| snap)
     }
 
-    /// Whether it holds part of a stream only, or was about to be destroyed.
+    /// Whether it is an unfinished receive or an unfinished destroy.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         self.phys.flags & dsl_dataset::INCONSISTENT != 0
@@ -95,7 +95,7 @@ pub fn bookmark(view: &View<'_>, name: &str) -> Result<DatasetInfo> {
     Ok(describe_mark(&head, leaf, mark))
 }
 
-/// The bookmarks of the head `fs`, oldest first. `report` is told of names that none may have.
+/// The bookmarks of the head `fs`, oldest first. Calls `report` for each invalid name.
 pub fn bookmarks(
     view: &View<'_>,
     fs: &str,
@@ -141,7 +141,7 @@ pub fn snapshot_name(view: &View<'_>, id: ObjectId) -> Result<String> {
     Err(Error::corrupt(names)(format::Corrupt::new("snapshot without a name", id.0)))
 }
 
-/// Whether a head holds something else than its newest snapshot.
+/// Whether a head has changed since its newest snapshot.
 pub fn is_modified(view: &View<'_>, head: &DslDataset) -> Result<bool> {
     let newest = view.mos.dataset(head.prev_snap)?;
     if head.bp.birth() <= newest.creation_txg {

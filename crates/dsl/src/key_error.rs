@@ -1,9 +1,9 @@
-//! What can go wrong with keys of encrypted datasets.
+//! Errors of keys of encrypted datasets.
 
-/// Why a key cannot be loaded, unloaded or used. The texts are those of the pool; the command line has OpenZFS's.
+/// Why a key cannot be loaded, unloaded or used. The command line replaces these texts by those of OpenZFS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// It does not open the keys of this encryption root.
+    /// The key does not unwrap the keys of this encryption root.
     #[error("incorrect key for '{0}'")]
     Wrong(String),
     /// The key of this encryption root is loaded already.
@@ -12,10 +12,10 @@ pub enum KeyError {
     /// The key of this encryption root is not loaded.
     #[error("'{0}' is encrypted, and its key is not loaded ('zfs load-key' loads it)")]
     NotLoaded(String),
-    /// A dataset that takes its key from one above cannot be made, since that key is not loaded.
+    /// A dataset that inherits its key cannot be made, because that key is not loaded.
     #[error("encryption root's key is not loaded or provided")]
     RootNotLoaded,
-    /// A dataset with a key of its own does not say what kind of key.
+    /// A dataset with a key of its own has no `keyformat`.
     #[error("Keyformat required for new encryption root.")]
     NoKeyFormat,
     /// A key for a dataset that is not encrypted.
@@ -33,13 +33,13 @@ pub enum KeyError {
     /// The key of the dataset above is not loaded.
     #[error("Parent key must be loaded.")]
     ParentNotLoaded,
-    /// A dataset that takes its key from one above would leave that.
+    /// A rename would move a dataset away from the one whose key it inherits.
     #[error("cannot move encrypted child outside of its encryption root")]
     LeavesRoot,
-    /// A clone would become the origin of a dataset that takes its key from elsewhere.
+    /// A promotion would make a clone the origin of a dataset with another encryption root.
     #[error("cannot promote dataset outside its encryption root")]
     PromotesOutside,
-    /// A full stream would take the place of an encrypted dataset.
+    /// A full stream would replace an encrypted dataset.
     #[error(
         "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an \
          encrypted one"
@@ -51,7 +51,7 @@ pub enum KeyError {
     /// The dataset is not encrypted.
     #[error("'{0}' is not encrypted")]
     NotEncrypted(String),
-    /// The dataset takes its key from another one.
+    /// The dataset inherits its key.
     #[error("keys must be loaded for '{root}', the encryption root of '{dataset}'")]
     NotRoot {
         /// The dataset.

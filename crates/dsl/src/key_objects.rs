@@ -1,4 +1,5 @@
-//! Writing key objects: made with a dataset or from a stream, rewritten when the user's key changes, shared by clones.
+//! Writing key objects. They are made with a dataset or from a stream, rewritten when the user's key changes, and shared by
+//! clones.
 //!
 //! Source: docs/format/13-encryption.md §2.1, §5, §6.
 
@@ -14,14 +15,14 @@ use crate::keys::{self, UserKey};
 use crate::mos::Mos;
 use crate::{KeyError, Result};
 
-/// Key in the ZAP of an encrypted snapshot: which set of initialisation vectors its blocks have.
+/// Key in the ZAP of an encrypted snapshot: the guid of its set of initialisation vectors.
 pub const IV_SET: &str = "com.datto:ivset_guid";
 
 /// Bits of the number of such a set.
 const IV_SET_BITS: u32 = 56;
 
-/// The set of initialisation vectors of a snapshot; `None` for what is not encrypted, and for snapshots from before there
-/// were such numbers.
+/// Guid of the set of initialisation vectors of a snapshot. `None` for unencrypted snapshots and for those of OpenZFS
+/// versions without such guids.
 pub fn iv_set(mos: &Mos, snapshot: ObjectId) -> Result<Option<u64>> {
     let object = mos.object(snapshot)?;
     if object.object_type() != ObjectType::ZAP_METADATA {
@@ -59,7 +60,7 @@ impl Change<'_> {
         Ok(object.id())
     }
 
-    /// The keys in the key object `id` are wrapped anew, with the user's key of `root`. The keys themselves are the same.
+    /// Wraps the keys in the key object `id` again, with the user's key of `root`. The keys themselves stay the same.
     ///
     /// # Errors
     /// Objects of the MOS cannot be read.
@@ -86,7 +87,7 @@ impl Change<'_> {
         self.put(&object, entry::ITERATIONS, user_key.iterations)
     }
 
-    /// The user's key that opens the key object `id` is that of `root` from now on, with the same bytes.
+    /// Makes `root` the encryption root of the key object `id`. The bytes of the user's key stay the same.
     ///
     /// # Errors
     /// The object cannot be read.
@@ -94,7 +95,7 @@ impl Change<'_> {
         self.put(&self.mos().object(id)?, entry::ROOT, root.0)
     }
 
-    /// The directory of a clone names the key object of its origin, if that has one.
+    /// Stores the key object of its origin in the directory of a clone, if there is one.
     pub(crate) fn share_key_object(&mut self, origin: ObjectId, clone: ObjectId) -> Result<()> {
         let mos = self.mos();
         let Some(shared) = keys::of(mos, origin)? else { return Ok(()) };
@@ -103,7 +104,7 @@ impl Change<'_> {
         self.put(&mos.object(clone)?, KEY_OBJECT, shared.id.0)
     }
 
-    /// A directory that is destroyed names its key object no more: the last takes it along.
+    /// Removes the reference of a destroyed directory to its key object. Frees the key object with the last reference.
     pub(crate) fn release_key_object(&mut self, dir: ObjectId) -> Result<()> {
         let mos = self.mos();
         let Some(id) = keys::object_of(mos, dir)? else { return Ok(()) };
@@ -115,7 +116,7 @@ impl Change<'_> {
         }
     }
 
-    /// Numbers the set of initialisation vectors of a new snapshot of an encrypted dataset.
+    /// Stores a guid for the set of initialisation vectors of a new snapshot of an encrypted dataset.
     pub(crate) fn number_iv_set(&mut self, dir: ObjectId, snapshot: ObjectId) -> Result<()> {
         let mos = self.mos();
         if !self.enables(&features::BOOKMARK_V2) || keys::object_of(mos, dir)?.is_none() {
@@ -125,7 +126,7 @@ impl Change<'_> {
         self.set_iv_set(snapshot, number)
     }
 
-    /// Says which set of initialisation vectors a snapshot has: the one that it was sent with.
+    /// Stores the guid of the set of initialisation vectors that a received snapshot has at the sender.
     ///
     /// # Errors
     /// The snapshot cannot be read.

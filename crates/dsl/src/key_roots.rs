@@ -1,7 +1,7 @@
-//! Which datasets have a user's key of their own, after they were received raw.
+//! Setting the encryption roots of datasets that were received raw.
 //!
-//! A raw stream brings the keys of a dataset wrapped with the user's key of its encryption root where it was sent, so that it is
-//! known only to the package which of them have the same. No key is needed here: nothing is wrapped anew.
+//! A raw stream brings the keys of a dataset wrapped with the user's key of the sender's encryption root. Only the
+//! replication stream tells which datasets share one key. No key is needed here, because no key is wrapped again.
 //!
 //! Source: docs/format/13-encryption.md §6, §7.2.
 
@@ -12,7 +12,7 @@ use crate::props::Value;
 use crate::{KeyError, Result, keys, tree};
 
 impl Change<'_> {
-    /// The dataset `name` becomes an encryption root; those below that had the same root take their key from it.
+    /// Makes the dataset `name` an encryption root. Datasets below it with the same root now inherit from it.
     ///
     /// # Errors
     /// [`KeyError::NotEncrypted`], or the DSL cannot be read.
@@ -26,7 +26,7 @@ impl Change<'_> {
         self.set_property(dir, "keylocation", Some(&Value::Text("prompt".into())))
     }
 
-    /// The encryption root `name` takes its key from the dataset above, and all that took theirs from it do, too.
+    /// Lets the encryption root `name` inherit its key from the dataset above. Datasets that inherited from it follow.
     ///
     /// # Errors
     /// [`KeyError::NotEncrypted`]: it or the dataset above is not; or the DSL cannot be read.
@@ -43,7 +43,7 @@ impl Change<'_> {
         self.set_property(dir, "keylocation", None)
     }
 
-    /// All at and below `dir` with the root `from` have the root `to` from now on.
+    /// Changes the encryption root of all directories at and below `dir` from `from` to `to`.
     fn move_key_roots(&mut self, dir: ObjectId, from: ObjectId, to: ObjectId) -> Result<()> {
         let mut queue = vec![dir];
         while let Some(dir) = queue.pop() {

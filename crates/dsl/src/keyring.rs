@@ -1,6 +1,6 @@
-//! Keys of encrypted datasets that are loaded: the user's keys, and those that they opened.
+//! Loaded keys of encrypted datasets: the users' keys, and the dataset keys that they unwrapped.
 //!
-//! They stay in this process, zero themselves, and are never printed.
+//! Keys never leave this process. They are zeroed when dropped and never printed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,7 +22,7 @@ pub struct Keyring {
 struct Table {
     /// Users' keys by the directories of their encryption roots.
     of_users: HashMap<ObjectId, WrappingKey>,
-    /// Encryption roots whose keys another process has, which holds the pool.
+    /// Encryption roots whose keys are loaded in the process that holds the pool.
     elsewhere: HashSet<ObjectId>,
     /// Keys of open datasets by their key objects: clones share those of their origin.
     of_datasets: HashMap<ObjectId, Weak<DatasetKeys>>,
@@ -44,7 +44,7 @@ impl Keyring {
         self.table().of_users.contains_key(&root)
     }
 
-    /// What `f` makes of the key of this encryption root; `None` if it is not here.
+    /// Calls `f` with the key of this encryption root; `None` if it is not loaded here.
     pub(crate) fn with_key<T>(&self, root: ObjectId, f: impl FnOnce(&WrappingKey) -> T) -> Option<T> {
         self.table().of_users.get(&root).map(f)
     }
@@ -54,15 +54,15 @@ impl Keyring {
         self.table().of_users.keys().copied().collect()
     }
 
-    /// Notes which keys are loaded in the process that holds the pool.
+    /// Records which keys are loaded in the process that holds the pool.
     pub fn note_elsewhere(&self, roots: impl IntoIterator<Item = ObjectId>) {
         self.table().elsewhere = roots.into_iter().collect();
     }
 
     /// The keys of the dataset `name` in this directory; `None` if it is not encrypted.
     ///
-    /// # Errors
-    /// [`KeyError::NotLoaded`], [`KeyError::Wrong`] if they were wrapped with another key since, or they cannot be read.
+    /// # Errors [`KeyError::NotLoaded`]; [`KeyError::Wrong`] if they are wrapped with another key by now; or they cannot be
+    /// read.
     pub fn keys_of(&self, mos: &Mos, dir: ObjectId, name: &str) -> Result<Option<Arc<DatasetKeys>>> {
         let Some(object) = keys::of(mos, dir)? else { return Ok(None) };
         let mut table = self.table();
@@ -84,7 +84,7 @@ impl Keyring {
         self.table().of_users.insert(root, key);
     }
 
-    /// The encryption root `from` is `to` now, with the same key.
+    /// Moves the key of the encryption root `from` to `to`.
     pub(crate) fn move_key(&self, from: ObjectId, to: ObjectId) {
         let mut table = self.table();
         if let Some(key) = table.of_users.remove(&from) {
@@ -92,7 +92,7 @@ impl Keyring {
         }
     }
 
-    /// Forgets the key of an encryption root that is no more.
+    /// Drops the key of an encryption root that no longer exists.
     pub(crate) fn forget(&self, root: ObjectId) {
         self.table().of_users.remove(&root);
     }

@@ -1,7 +1,7 @@
 //! Key objects: the wrapped keys of encrypted datasets, in ZAPs of the MOS.
 //!
-//! A directory names its key object in its own ZAP. Clones name that of their origin. The key object names the directory
-//! whose user key opens it: the encryption root.
+//! The ZAP of a directory contains the number of its key object. A clone has that of its origin. The key object contains the
+//! directory whose user key unwraps it: the encryption root.
 //!
 //! Source: docs/format/13-encryption.md §2.1.
 
@@ -24,12 +24,12 @@ pub struct KeyObject {
     pub root: ObjectId,
     /// How many directories name this object.
     pub refcount: u64,
-    /// How the user's key becomes the one that opens this; of the encryption root's key object, as early versions left it out
-    /// elsewhere.
+    /// How the wrapping key is derived from the user's key. Taken from the key object of the encryption root, because early
+    /// versions left it out elsewhere.
     pub user_key: UserKey,
 }
 
-/// What the user gives as a key, and how a pass phrase becomes one.
+/// Format of the user's key, and the derivation of a key from a pass phrase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserKey {
     /// What the user gives.
@@ -41,7 +41,7 @@ pub struct UserKey {
 }
 
 impl UserKey {
-    /// The key that the user gave, in the form in which it opens keys of datasets: 32 bytes, 64 digits, or a pass phrase.
+    /// The wrapping key, from the user's input: 32 bytes, 64 hexadecimal digits, or a pass phrase.
     ///
     /// # Errors
     /// [`CryptError`]: it has another length, or holds something that is no digit.
@@ -100,7 +100,7 @@ pub fn read(mos: &Mos, id: ObjectId) -> Result<KeyObject> {
         salt: number(&of_root, entry::SALT)?,
         iterations: number(&of_root, entry::ITERATIONS)?,
     };
-    // Absent in objects of before clones shared them.
+    // Absent in old objects that clones did not share.
     let refcount = zap::lookup_u64(&object, entry::REFCOUNT.as_bytes())?.unwrap_or(1);
     Ok(KeyObject { id, wrapped, root, refcount, user_key })
 }

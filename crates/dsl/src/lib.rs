@@ -1,6 +1,6 @@
-//! Datasets as data in the MOS: the objects that describe them, and what a change of them means for these objects.
+//! The dataset layer (DSL): the MOS objects that describe datasets, and how operations change these objects.
 //!
-//! From:   `pool`, which says in which transaction something changes, and acts on what a change leaves to it.
+//! From:   `pool`, which supplies the transaction of a change and applies its effects.
 //! To:     `dmu`, whose objects hold all of it. Nothing here runs a thread or writes to a device.
 //! Source: docs/format/06-mos-dsl.md.
 #![forbid(unsafe_code)]

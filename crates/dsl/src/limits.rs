@@ -1,5 +1,4 @@
-//! Limits of datasets: which quota and reservation is possible now, and how many file systems and snapshots lie
-//! below a directory.
+//! Limits of datasets: checks of quotas and reservations, and counts of file systems and snapshots below a directory.
 //!
 //! Source: docs/format/06-mos-dsl.md §3, §8.3, §8.5, §9.
 
@@ -15,7 +14,7 @@ use crate::props::{self, PropertyError};
 use crate::room::Reach;
 use crate::{Error, Result, available, tree};
 
-/// Properties that hold bytes for or from a dataset. They are set on what exists, never while it is made.
+/// Properties that limit or reserve bytes. They are set on existing datasets, never during creation.
 pub const SPACE: [&str; 4] = ["quota", "refquota", "reservation", "refreservation"];
 
 /// File systems below a directory.
@@ -23,7 +22,7 @@ const FILESYSTEMS: &str = "com.joyent:filesystem_count";
 /// Snapshots of a directory's dataset and of all below.
 const SNAPSHOTS: &str = "com.joyent:snapshot_count";
 
-/// How many file systems and snapshots lie below a directory, where that is kept.
+/// Numbers of file systems and snapshots below a directory, if they are stored.
 pub fn counts(mos: &Mos, dir: ObjectId) -> Result<Option<[u64; 2]>> {
     let object = mos.object(dir)?;
     if object.object_type() != ObjectType::ZAP_METADATA {
@@ -35,8 +34,8 @@ pub fn counts(mos: &Mos, dir: ObjectId) -> Result<Option<[u64; 2]>> {
 }
 
 impl Change<'_> {
-    /// Refuses a quota below what is in use or reserved, and a reservation of more than is available. `given` is set by
-    /// the same change, before it.
+    /// Refuses a quota below the used or reserved bytes, and a reservation above the available bytes. `given` are properties
+    /// that the same change sets before this one.
     pub fn check_limit(&self, dir_id: ObjectId, name: &str, bytes: u64, given: &[(&str, u64)]) -> Result<()> {
         let (mos, view) = (self.mos(), &self.view);
         let dir = mos.dir(dir_id)?;
@@ -85,7 +84,7 @@ impl Change<'_> {
         }
     }
 
-    /// Refuses to move a directory that its parent is charged `bytes` for where quotas do not allow it.
+    /// Refuses to move a directory, whose parent is charged `bytes` for it, if quotas at the target do not allow it.
     pub(crate) fn check_move(&self, from: ObjectId, to: ObjectId, bytes: u64) -> Result<()> {
         let mos = self.mos();
         let (old, new) = (tree::chain(mos, from)?, tree::chain(mos, to)?);
@@ -109,7 +108,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Before a limit on the number of file systems or snapshots is set: counts from now on.
+    /// Starts the counts of a directory before a limit on the number of file systems or snapshots is set.
     pub(crate) fn start_counting(&mut self, dir: ObjectId, value: Option<&props::Value>) -> Result<()> {
         if !matches!(value, Some(props::Value::Number(limit)) if *limit != props::UNLIMITED) {
             return Ok(());
@@ -127,7 +126,8 @@ impl Change<'_> {
         self.features.as_ref().is_some_and(|f| f.is_active(&features::FILESYSTEM_LIMITS))
     }
 
-    /// Notes how many file systems and snapshots lie below `dir` where that is not known yet, `depth` levels down at most.
+    /// Stores the counts of file systems and snapshots of `dir` and below, where they are missing. Descends at most `depth`
+    /// levels.
     fn count_below(&mut self, dir: ObjectId, depth: usize) -> Result<[u64; 2]> {
         let depth = depth.checked_sub(1).ok_or_else(|| tree::tangled(dir))?;
         let mos = self.mos();
@@ -154,7 +154,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// A new file system in `dir`, below `parent`: it counts for all above that count.
+    /// Counts the new file system `dir` below `parent` in all directories above that keep counts.
     pub(crate) fn count_new_dir(&mut self, dir: ObjectId, parent: ObjectId) -> Result<()> {
         if self.is_counting() {
             self.note_counts(dir, [0, 0])?;
@@ -163,12 +163,12 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// A snapshot called `leaf` more or less in `dir`. Temporary ones do not count.
+    /// Counts one snapshot `leaf` of `dir` more or less. Temporary snapshots do not count.
     pub(crate) fn count_snapshot(&mut self, dir: ObjectId, leaf: &str, by: i64) -> Result<()> {
         if leaf.starts_with('%') { Ok(()) } else { self.adjust_counts(dir, [0, by]) }
     }
 
-    /// Adds to the counts of file systems and snapshots of `dir` and of all above, as far up as these are kept.
+    /// Adds to the counts of file systems and snapshots of `dir` and of the directories above that keep counts.
     pub(crate) fn adjust_counts(&mut self, dir: ObjectId, by: [i64; 2]) -> Result<()> {
         if !self.is_counting() {
             return Ok(());
@@ -182,14 +182,14 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// What moves with `dir` to the new parent, in file systems and snapshots.
+    /// Numbers of file systems and snapshots that move with `dir` to a new parent.
     pub(crate) fn counts_to_move(&mut self, dir: ObjectId, new_parent: ObjectId) -> Result<[i64; 2]> {
         if !self.is_counting() {
             return Ok([0, 0]);
         }
         let mos = self.mos();
         let known = match counts(mos, new_parent)? {
-            // Below a directory that counts, all count.
+            // If a directory keeps counts, all directories below it do.
             Some(_) => Some(self.count_below(dir, tree::DEPTH_MAX)?),
             None => counts(mos, dir)?,
         };

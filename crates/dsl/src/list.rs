@@ -1,4 +1,4 @@
-//! Listing datasets: all below one, or those that nobody finished.
+//! Listing datasets: all below one, or the unfinished ones.
 //!
 //! Source: docs/format/06-mos-dsl.md §4–§6.
 
@@ -24,8 +24,8 @@ pub fn list(view: &View<'_>, top: &str, depth: Option<usize>, snapshots: bool) -
     all_or_first_error(|report| survey(view, top, (depth, snapshots), &mut |_, error| report(error)))
 }
 
-/// As [`list`], for those who only look: `report` is told, by its name, what is left out because it cannot be read, has
-/// a name that none may have, or was met before; what is below it is left out, too.
+/// As [`list`], for callers that only show the list. Leaves out datasets that cannot be read, have invalid names or were
+/// listed before, with all datasets below them. Calls `report` with the name of each.
 ///
 /// # Errors
 /// The top itself cannot be read.
@@ -75,8 +75,8 @@ pub fn survey(
     Ok(found)
 }
 
-/// Full names and objects in a map of snapshots (`delimiter` is `@`) or child directories (`/`) of `parent`, by name; the
-/// special directories are left out. `report` is told of entries that cannot be read and of names that none may have.
+/// Full names and objects in the ZAP of snapshots (`delimiter` `@`) or of child directories (`/`) of `parent`, by name,
+/// without the special directories. Calls `report` for unreadable entries and invalid names.
 fn members(
     mos: &Mos,
     map: ObjectId,
@@ -111,8 +111,7 @@ fn members(
     found
 }
 
-/// Heads that nobody finished: of a receive or a destroy that was cut off. Those that hold a receive that could go
-/// on are left alone.
+/// Heads of interrupted receives and destroys. Receives that can be resumed are left out.
 pub fn unfinished(view: &View<'_>) -> Result<Vec<(String, ObjectId)>> {
     let mos = view.mos;
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Local properties of a directory: set, removed, and what follows from them for its books.
+//! Setting and removing local properties of a directory, and the effects on its accounting.
 //!
 //! Source: docs/format/06-mos-dsl.md §8.3, §10.
 
@@ -16,7 +16,7 @@ impl Change<'_> {
         let mos = self.mos();
         let zap_id = mos.dir(dir)?.props_zap;
         let object = mos.object(zap_id)?;
-        // A value that only newer software knew gives way to what is set now.
+        // Removes a value that only newer software knows, because it would override the new one.
         zap::discard(&object, self.tx, format!("{name}$iuv").as_bytes())?;
         match value {
             Some(value) => zap::update(&object, self.tx, name.as_bytes(), &values::stored(value))?,
@@ -25,7 +25,7 @@ impl Change<'_> {
         self.heed_property(dir, name, value)
     }
 
-    /// The number that a property has when it is set to `value`; without one, what was received is in effect.
+    /// The number that a property has after it is set to `value`. Without a value, the received one is in effect.
     pub fn number_after(&self, dir: ObjectId, name: &str, value: Option<&props::Value>) -> Result<u64> {
         let mos = self.mos();
         Ok(match value {
@@ -38,7 +38,7 @@ impl Change<'_> {
         })
     }
 
-    /// What follows from a property's new value for the books of a directory.
+    /// Updates the accounting of a directory for a property's new value.
     pub(crate) fn heed_property(
         &mut self,
         dir: ObjectId,

@@ -21,13 +21,13 @@ pub const DIRECTORY: ObjectId = ObjectId(1);
 /// Longest packed nvlist that is read into memory.
 const PACKED_MAX: u64 = 64 << 20;
 
-/// Names in snapshot maps are found regardless of case where the file system wants that.
+/// Flag of a snapshot ZAP whose lookups ignore case, for case-insensitive file systems.
 pub const FOLD_CASE: u64 = 2;
 
-/// Object sets' blocks of a size that pools of this age use.
+/// Block size of objects with packed nvlists, in bytes.
 pub const PACKED_BLOCK: u32 = 16 << 10;
 
-/// The MOS with what is needed to make new objects in it.
+/// The MOS, with clock and entropy for making objects.
 #[derive(Clone)]
 pub struct Mos {
     /// The meta-objset itself.
@@ -49,7 +49,7 @@ impl Mos {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Notes the version that the pool has from the open txg on.
+    /// Sets the version that the pool has from the open txg on.
     pub fn set_version(&self, version: u64) {
         self.version.store(version, Ordering::Release);
     }
@@ -72,7 +72,7 @@ impl Mos {
         Ok(self.directory(key)?.filter(|&id| id != 0).map(ObjectId))
     }
 
-    /// As [`Mos::directory_object`] for what every pool has.
+    /// As [`Mos::directory_object`], for objects that every pool has.
     pub fn need(&self, key: &'static str) -> Result<ObjectId> {
         self.directory_object(key)?.ok_or_else(|| Error::Damaged {
             pool: String::new(),
@@ -135,8 +135,8 @@ impl Mos {
         self.object(id)?.with_bonus(|_, raw| DslDataset::decode(raw, LE)).map_err(Error::corrupt(id))
     }
 
-    /// The snapshot before a dataset, which must have one. Who goes on from it comes to an end: each is older than the one
-    /// that it was reached from.
+    /// The snapshot before a dataset, which must have one. It checks that each snapshot is older than its successor, so a
+    /// walk over a damaged chain ends.
     pub fn earlier(&self, phys: &DslDataset) -> Result<DslDataset> {
         let prev = self.dataset(phys.prev_snap)?;
         if !prev.is_snapshot() || phys.is_snapshot() && prev.creation_txg >= phys.creation_txg {
@@ -146,8 +146,8 @@ impl Mos {
         Ok(prev)
     }
 
-    /// When the snapshot was taken that a directory was cloned from: what was born until then is not charged to
-    /// it. 0 where it is no clone.
+    /// Txg of the origin of a cloned directory. Blocks born up to this txg are not charged to the directory. 0 if it is no
+    /// clone.
     pub fn origin_txg(&self, origin: ObjectId) -> Result<Txg> {
         if origin.0 == 0 { Ok(Txg(0)) } else { Ok(self.dataset(origin)?.creation_txg) }
     }

@@ -1,4 +1,4 @@
-//! How a new dataset is to be encrypted, as whoever makes it says.
+//! Encryption options of a new dataset, as the caller gives them.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub enum Wanted {
     On(Suite),
 }
 
-/// How a new dataset is to be encrypted.
+/// Encryption options of a new dataset.
 #[derive(Clone, Debug, Default)]
 pub struct NewEncryption {
     /// Whether it is.

@@ -1,4 +1,4 @@
-//! What a new file system or volume begins with.
+//! First contents of a new file system or volume.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use storage::host::Host;
 
 use crate::new_encryption::NewEncryption;
 
-/// Fills a new file system's objset with its first objects; what these mean is `zpl`'s.
+/// Fills a new objset with its first objects. `zpl` supplies this function, because it knows their meaning.
 pub type Initialise = Arc<dyn Fn(&Objset, &dmu::Tx, &NewFilesystem) -> dmu::Result<()> + Send + Sync>;
 
-/// What a new file system is to be like.
+/// Options of a new file system that its format stores.
 #[derive(Clone, Debug)]
 pub struct NewFilesystem {
     /// Time and randomness.
@@ -34,7 +34,7 @@ pub struct NewFilesystem {
 }
 
 impl NewFilesystem {
-    /// As most are: names are bytes, not normalised, and told apart by case; files carry project ids.
+    /// The default: names are bytes, not normalised and case-sensitive; files carry project ids.
     #[must_use]
     pub fn plain(host: &Host) -> NewFilesystem {
         NewFilesystem {
@@ -49,9 +49,9 @@ impl NewFilesystem {
     }
 }
 
-/// A head that has a place among the datasets, and nothing in it yet.
+/// A new head without contents.
 pub struct NewHead {
-    /// Where a raw stream is to arrive: what it says of the head.
+    /// Target of a raw stream, with the values of the stream for the head.
     pub sealed: Option<KeyData>,
     /// Its directory.
     pub dir: ObjectId,

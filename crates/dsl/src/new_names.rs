@@ -1,4 +1,4 @@
-//! Judges the names that users and streams give to something new, before anything is changed.
+//! Checks the names of new datasets, snapshots, bookmarks and holds before any change.
 //!
 //! From:   names of file systems, snapshots, bookmarks and holds, as commands and streams bring them.
 //! To:     every call that makes or renames something.
@@ -7,7 +7,7 @@ use crate::props::DatasetKind;
 use crate::props::names::{self, NameError};
 use crate::{Error, Result};
 
-/// Whether something of this kind may be called `name` (its full name) from now on.
+/// Checks the full name `name` for a new dataset of this kind.
 ///
 /// # Errors
 /// [`Error::NameTooLong`]; [`Error::InvalidName`] for any other fault.

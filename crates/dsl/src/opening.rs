@@ -1,4 +1,4 @@
-//! What a stream says of itself before its first object.
+//! The header of a stream: all before its first object.
 
 use format::stream::{Begin, KEY_DATA, KeyData, feature};
 use format::{Corrupt, NvList};
@@ -6,7 +6,7 @@ use format::{Corrupt, NvList};
 use crate::ReceiveError;
 use crate::keys::UserKey;
 
-/// The first record of a stream, and what of the list behind it makes a difference to the dataset layer.
+/// The first record of a stream, and the parts of its nvlist that the DSL needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The record.
@@ -18,8 +18,7 @@ pub struct Opening {
 impl Opening {
     /// Reads what is of interest.
     ///
-    /// # Errors
-    /// Key data of a raw stream are missing or are none.
+    /// # Errors The key data of a raw stream are missing or invalid.
     pub fn of(begin: &Begin, list: &NvList) -> Result<Opening, ReceiveError> {
         let keys = match begin.features & feature::RAW {
             0 => None,
@@ -32,7 +31,7 @@ impl Opening {
     }
 }
 
-/// How the user's key opens the keys of a raw stream.
+/// How the user's key unwraps the keys of a raw stream.
 pub(crate) fn user_key(keys: &KeyData) -> UserKey {
     UserKey { format: keys.format, salt: keys.salt, iterations: keys.iterations }
 }

@@ -1,4 +1,4 @@
-//! What was received in part of a stream, as it is kept with the dataset that holds it.
+//! Partial receives: their state in the ZAP of the dataset that holds them.
 //!
 //! Source: docs/format/09-send-stream.md §8.
 
@@ -8,10 +8,10 @@ use format::{Guid, ObjectId};
 use crate::mos::Mos;
 use crate::{Result, ResumeToken, SendFlags, tree};
 
-/// The dataset below one that exists, while that is received into.
+/// Name of the temporary dataset during a receive into an existing one.
 pub const WORKING: &str = "%recv";
 
-/// What was received in part, and may go on.
+/// A partial receive that can be resumed.
 pub struct Partial {
     /// The directory of the dataset that holds it.
     pub dir: ObjectId,
@@ -19,7 +19,7 @@ pub struct Partial {
     pub token: ResumeToken,
 }
 
-/// What was received in part for the head of `dir`: into itself, or beside it.
+/// The partial receive for the head of `dir`: into the head itself, or into its temporary dataset.
 pub fn partial(mos: &Mos, dir: ObjectId) -> Result<Option<Partial>> {
     for dir in [tree::child(mos, dir, WORKING)?, Some(dir)].into_iter().flatten() {
         let head = mos.dir(dir)?.head_dataset;
@@ -52,7 +52,7 @@ pub fn partial(mos: &Mos, dir: ObjectId) -> Result<Option<Partial>> {
     Ok(None)
 }
 
-/// Keys of what is known of a stream that was received in part, in the ZAP of the dataset that holds it.
+/// Keys of the state of a partial receive, in the ZAP of the dataset that holds it.
 pub mod resume {
     /// Guid of the snapshot that an incremental stream starts from. Full streams have none.
     pub const FROMGUID: &str = "com.delphix:resume_fromguid";

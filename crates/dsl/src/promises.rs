@@ -1,9 +1,9 @@
 //! Space promised to transactions in flight, so that quotas and reservations hold before a sync counts.
 //!
-//! Every directory above an open dataset has an entry: its limits and what it uses, both as of the last sync,
-//! and the bytes that transactions of the open and of the syncing txg may add. A transaction joins when nobody
-//! on the way up to the root is at its limit yet; what it asks for itself is not added to that question, as in
-//! OpenZFS: the last write may go a little over, and the one after it is refused.
+//! Every directory above an open dataset has an entry. It contains its limits and its usage as of the last sync, and the
+//! bytes that transactions of the open and the syncing txg may add. A transaction is granted if no directory up to the root
+//! has reached its limit. As in OpenZFS, its own bytes are not part of this check: the last write may exceed the limit a
+//! little, and the next one is refused.
 //!
 //! Source: docs/format/06-mos-dsl.md §8.3, §8.5.
 
@@ -17,7 +17,7 @@ use crate::mos::Mos;
 use crate::room::Reach;
 use crate::{Error, Result, tree, values};
 
-/// Limits and use of a directory, 0 standing for no limit, with what is promised on top.
+/// Limits (0: none) and usage of a directory, and promised bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     parent: ObjectId,
@@ -69,15 +69,15 @@ pub fn own(mos: &Mos, dir: ObjectId, id: ObjectId) -> Result<Own> {
 /// What became of a request.
 #[derive(Debug)]
 pub enum Answer {
-    /// Granted; it counts until the txg is synced.
+    /// Granted. The promise counts until the txg is synced.
     Granted,
-    /// Perhaps after a sync: what is in flight may turn out smaller than promised.
+    /// Try again after a sync, because transactions in flight may use less than promised.
     Later,
     /// [`Error::Quota`] or [`Error::NoSpace`].
     Refused(Error),
 }
 
-/// A limit against what is used and in flight.
+/// Compares a limit with the used and promised bytes.
 fn judge(used: u64, in_flight: u64, limit: u64, error: Error) -> Option<Answer> {
     if used.saturating_add(in_flight) < limit {
         None
@@ -88,7 +88,7 @@ fn judge(used: u64, in_flight: u64, limit: u64, error: Error) -> Option<Answer> 
     }
 }
 
-/// How much more is charged above when `delta` is added below something that keeps `reserved` bytes anyway.
+/// Bytes charged to the parent when `delta` is added to a directory that has `reserved` bytes reserved.
 pub(crate) fn charged_above(reserved: u64, used: u64, delta: u64) -> u64 {
     used.saturating_add(delta).max(reserved) - used.max(reserved)
 }
@@ -104,7 +104,7 @@ impl Promises {
         Ranked::lock(Rank::Promises, || self.table.lock().expect("no code panics while holding the promises"))
     }
 
-    /// Knows `dir` and all above it from now on.
+    /// Adds entries for `dir` and all directories above it.
     pub fn watch(&self, mos: &Mos, dir: ObjectId) -> Result<()> {
         let mut found = Vec::new();
         for id in tree::chain(mos, dir)? {
@@ -117,9 +117,9 @@ impl Promises {
         Ok(())
     }
 
-    /// Asks for `bytes` below `dir`, on behalf of a dataset with its `own` limits. `reach` says which limits hold.
-    /// `size`: bytes that the pool as a whole may hold. A transaction counts with a byte at least: so every level above is
-    /// asked, and a change at a limit waits for the sync that counts what another one freed.
+    /// Asks for `bytes` below `dir`, for a dataset with its `own` limits. `reach` tells which limits hold; `size` is the
+    /// size of the pool in bytes. A transaction counts as at least one byte, so that every level is checked. A change at a
+    /// limit then waits for the sync that accounts the frees of other changes.
     pub fn ask(&self, dir: ObjectId, own: &Own, bytes: u64, reach: Reach, size: u64) -> Answer {
         let minds_quotas = reach.minds_quotas();
         let mut table = self.lock();
@@ -171,11 +171,11 @@ impl Promises {
         Answer::Granted
     }
 
-    /// Bytes that [`Promises::ask`] would still grant below `dir` in all; the rest as there.
+    /// Sum of bytes that [`Promises::ask`] would still grant below `dir`. Parameters as there.
     pub fn left(&self, dir: ObjectId, own: &Own, size: u64) -> u64 {
         let table = self.lock();
         let mut least = u64::MAX;
-        // Bytes that levels below keep reserved: those above are not charged for them.
+        // Bytes covered by reservations of lower levels, which are charged to the upper levels already.
         let mut covered = 0u64;
         let mut id = dir;
         for depth in 0..tree::DEPTH_MAX {
@@ -212,11 +212,10 @@ impl Promises {
         }
     }
 
-    /// A txg was synced: what it promised is counted now. `dirs` are those of the open datasets; the rest is
-    /// forgotten.
+    /// For the end of a sync: drops the promises of the txg, which are accounted now. `dirs` are the directories of open
+    /// datasets; other entries are dropped.
     ///
-    /// # Errors
-    /// A directory could not be read: its limits and use stay as they were known.
+    /// # Errors A directory could not be read: keeps the last known limits and usage.
     pub fn settle(&self, mos: &Mos, dirs: &[ObjectId]) -> Result<()> {
         let mut fresh = BTreeMap::new();
         let mut read_all = || {
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_full_on_disk_is_refused() {
+    fn a_write_is_refused_if_the_limit_is_reached_on_disk() {
         let full = Entry { quota: 100, used: 100, ..Entry::default() };
         assert_eq!(ask(&promises(full, Entry::default()), &Own::default(), 1), "quota");
         let root = Entry { used: 1000, ..Entry::default() };
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_space_is_there_when_all_else_is_full() {
+    fn reserved_space_is_available_when_the_rest_is_full() {
         // The root is full, because the child's reservation is charged to it.
         let root = Entry { used: 1000, ..Entry::default() };
         let reserved = promises(root, Entry { reserved: 100, used: 40, ..Entry::default() });
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_at_a_quota_waits_for_the_sync_of_a_removal() {
+    fn a_write_at_the_quota_waits_for_the_sync_of_a_removal() {
         let full = Entry { quota: 100, used: 100, ..Entry::default() };
         let promises = promises(Entry::default(), full);
         let none = Own::default();
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledged_data_minds_no_quota_but_the_size_of_the_pool() {
+    fn acknowledged_data_ignores_quotas_but_not_the_size_of_the_pool() {
         let full = Entry { quota: 100, used: 100, ..Entry::default() };
         let none = Own { refquota: 1, referenced: 5, ..Own::default() };
         let acknowledged =
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_ends_where_requests_are_refused() {
+    fn available_bytes_end_where_requests_are_refused() {
         let none = Own::default();
         let refquota = Own { refquota: 30, referenced: 10, ..none };
         let reserved = Own { refreservation: 100, unique: 40, ..none };

@@ -1,4 +1,4 @@
-//! Promoting a clone: it takes over the snapshots that it shares with what it was cloned from.
+//! Promoting a clone: it takes over the snapshots that it shares with its origin's dataset.
 //!
 //! Source: docs/format/06-mos-dsl.md §9.6.
 
@@ -15,25 +15,25 @@ use crate::sizes::Sizes;
 use crate::space::{Category, add_space};
 use crate::{Error, Result, available, deadlist, tree, version};
 
-/// Objects of the DSL that a promotion is taken to need, besides one per snapshot.
+/// Estimated number of DSL objects that a promotion changes, besides one per snapshot.
 const OBJECTS: u64 = 4;
 
-/// A clone and the line it branched off.
+/// A clone and the dataset from which it was cloned.
 struct Lines {
     /// The clone's directory and head.
     clone: (ObjectId, ObjectId),
-    /// Those of what it was cloned from.
+    /// The directory of the dataset from which it was cloned.
     parent: (ObjectId, ObjectId),
     /// The snapshot that it was cloned from.
     origin: ObjectId,
-    /// What that line began with; 0 in pools older than this.
+    /// The origin of that dataset; 0 in old pools.
     root: ObjectId,
     /// Snapshots that move, newest (the origin) first: object and leaf.
     moving: Vec<(ObjectId, String)>,
 }
 
 impl Change<'_> {
-    /// The clone `name` and what it was cloned from change roles.
+    /// Exchanges the roles of the clone `name` and its origin's dataset.
     pub fn promote(&mut self, name: &str) -> Result<()> {
         let lines = self.lines_of(name)?;
         self.check_promote(name, &lines)?;
@@ -117,7 +117,7 @@ impl Change<'_> {
         self.check_move(lines.parent.0, lines.clone.0, used)
     }
 
-    /// All that the moving snapshots refer to and their line did not begin with.
+    /// Sizes of all blocks of the moving snapshots, without those of the dataset's own origin.
     fn shared_by(&self, lines: &Lines) -> Result<Sizes> {
         let mos = self.mos();
         let mut sum = referenced(&mos.dataset(lines.origin)?);
@@ -135,7 +135,7 @@ impl Change<'_> {
         Ok(sum)
     }
 
-    /// What deadlists from `first` back to the beginning of its directory's line say was born after `since`.
+    /// Sums over the deadlists from `first` back to the oldest snapshot of its directory: blocks born after `since`.
     fn kept_by(&self, first: ObjectId, dir: ObjectId, since: Txg) -> Result<i64> {
         let mos = self.mos();
         let (mut id, mut sum) = (first, 0);
@@ -150,7 +150,7 @@ impl Change<'_> {
         Ok(sum)
     }
 
-    /// Charges the clone for what it takes over, and its parent no longer.
+    /// Moves the charges for the moving snapshots from the parent to the clone.
     fn move_charges(&mut self, lines: &Lines) -> Result<()> {
         let mos = self.mos();
         let ((clone, clone_head), (parent, parent_head)) = (lines.clone, lines.parent);
@@ -179,7 +179,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Lets the origin lead on to the clone, and the parent branch off it. Returns what followed it so far.
+    /// Makes the clone the successor of the origin, and the parent a clone of it. Returns the old successor.
     fn swap_branches(&mut self, lines: &Lines) -> Result<ObjectId> {
         let mos = self.mos();
         let ((clone, clone_head), (parent, parent_head)) = (lines.clone, lines.parent);
@@ -221,7 +221,7 @@ impl Change<'_> {
         Ok(follower)
     }
 
-    /// Takes a head out of the clones of one directory, and enters it in those of another.
+    /// Moves a head from the list of clones of one directory to that of another.
     fn move_clone(&mut self, head: ObjectId, from: Option<ObjectId>, to: Option<ObjectId>) -> Result<()> {
         let mos = self.mos();
         if let Some(from) = from {
@@ -239,8 +239,8 @@ impl Change<'_> {
         mos.add_int(self.tx, dir.clones, head.0)
     }
 
-    /// Hands names, directories and other clones of the moving snapshots over. `follower` is what followed the
-    /// origin in its old line: its head has been moved.
+    /// Moves names, directories and other clones of the moving snapshots. `follower` is the old successor of the origin,
+    /// whose head was moved before.
     fn move_snapshots(&mut self, lines: &Lines, follower: ObjectId) -> Result<()> {
         let mos = self.mos();
         let ((clone, clone_head), (parent, parent_head)) = (lines.clone, lines.parent);

@@ -1,4 +1,4 @@
-//! Dataset properties: what is stored where, what is inherited from whom, what is computed.
+//! Dataset properties: stored, inherited and computed values.
 //!
 //! Source: docs/format/06-mos-dsl.md §8.4, §10.
 
@@ -85,7 +85,8 @@ fn head_kind(view: &View<'_>, info: &DatasetInfo) -> Result<DatasetKind> {
 
 type Found = Option<(Value, Source)>;
 
-/// Properties that are computed from the dataset and its directory, and those of [`kept_elsewhere`]. The outer `None`: not one.
+/// Properties that are computed from the dataset and its directory, and those of [`kept_elsewhere`]. Outer `None`: it is no
+/// such property.
 fn computed(view: &View<'_>, info: &DatasetInfo, property: &Property) -> Result<Option<Found>> {
     let (dir, phys) = (&info.dir, &info.phys);
     let breakdown = &dir.used_breakdown;
@@ -142,12 +143,13 @@ fn computed(view: &View<'_>, info: &DatasetInfo, property: &Property) -> Result<
     }))
 }
 
-/// Properties that are kept elsewhere than in the properties ZAP, or follow from other objects. The outer `None`: not one.
+/// Properties that are stored outside of the properties ZAP or computed from other objects. Outer `None`: it is no such
+/// property.
 fn kept_elsewhere(view: &View<'_>, info: &DatasetInfo, property: &Property) -> Result<Option<Found>> {
     let number = |n: u64| Some((Value::Number(n), Source::None));
     let text = |t: String| Some((Value::Text(t), Source::None));
     Ok(Some(match property.name {
-        // These live in the file system itself, where they are no properties of the DSL's kind.
+        // These values are stored in the master node of the file system, not in a DSL ZAP.
         name if name.starts_with("default") && name.ends_with("quota") => {
             number(master_node(view, info, name)?.unwrap_or(0))
         }
@@ -160,7 +162,7 @@ fn kept_elsewhere(view: &View<'_>, info: &DatasetInfo, property: &Property) -> R
             return encryption(view, info, property.name);
         }
         "filesystem_count" | "snapshot_count" => match limits::counts(view.mos, info.dir_id)? {
-            // OpenZFS keeps the counts with the dataset, and so calls them local.
+            // OpenZFS stores the counts with the dataset, so their source is `local`.
             Some([filesystems, snapshots]) => {
                 let is_filesystems = property.name == "filesystem_count";
                 let count = if is_filesystems { filesystems } else { snapshots };
@@ -188,7 +190,7 @@ fn kept_elsewhere(view: &View<'_>, info: &DatasetInfo, property: &Property) -> R
     }))
 }
 
-/// Properties that follow from the key object. The outer `None`: the value is kept with the others.
+/// Properties from the key object. Outer `None`: the value is in the properties ZAP.
 fn encryption(view: &View<'_>, info: &DatasetInfo, name: &str) -> Result<Option<Found>> {
     const OFF: u64 = 2;
     let of_plain = |value| Ok(Some(Some((value, Source::Default))));
@@ -242,7 +244,7 @@ pub fn written_since(view: &View<'_>, info: &DatasetInfo, snapshot: &str) -> Res
     }
     let mos = view.mos;
     let old_id = if snapshot.contains('@') {
-        // By its full name: it may be one that this began as a clone of.
+        // By its full name, because it may be an origin of this clone.
         match tree::snapshot(mos, &view.pool, snapshot) {
             Err(Error::NoDataset(_)) => None,
             found => Some(found?),
@@ -260,7 +262,7 @@ pub fn written_since(view: &View<'_>, info: &DatasetInfo, snapshot: &str) -> Res
             // It is not older than the dataset.
             return Ok(None);
         }
-        // What was there in the old snapshot and is gone: all that was born before it.
+        // Blocks of the old snapshot that were freed since: all entries born before it.
         let dead = if phys.prev_snap == old_id {
             deadlist::header(mos, phys.deadlist)?.used
         } else {
@@ -287,7 +289,7 @@ fn origin(view: &View<'_>, info: &DatasetInfo) -> Result<Option<String>> {
     info::snapshot_name(view, origin).map(Some)
 }
 
-/// The mountpoint in effect: set paths are extended by the names below where they were set.
+/// The mountpoint in effect: an inherited path is extended by the names below the dataset where it was set.
 fn mountpoint(view: &View<'_>, info: &DatasetInfo) -> Result<(Value, Source)> {
     let root = view.altroot.unwrap_or("").trim_end_matches('/');
     let found = effective(view, info, "mountpoint", true)?;

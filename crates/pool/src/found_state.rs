@@ -10,10 +10,10 @@ use format::uberblock::Uberblock;
 #[derive(Clone, Debug)]
 pub struct FoundState {
     pub(crate) uberblock: Uberblock,
-    /// The newest uberblock on any device, readable or not: the next txg lies above it.
+    /// The newest uberblock on any device, even if its state cannot be read. The next txg gets a higher number.
     pub(crate) newest: Txg,
     pub(crate) newest_time: u64,
-    /// Blocks of files that cannot be read in it.
+    /// Number of file blocks that cannot be read in this state.
     pub data_errors: u64,
 }
 
@@ -30,7 +30,7 @@ impl FoundState {
         self.uberblock.timestamp
     }
 
-    /// Whether there is no later one on the devices.
+    /// Whether it is the newest state on the devices.
     #[must_use]
     pub fn is_newest(&self) -> bool {
         self.txg() == self.newest

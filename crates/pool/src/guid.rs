@@ -1,7 +1,7 @@
 //! Giving a pool another guid, so that it can be used beside a copy of itself.
 //!
-//! The new one becomes true with the uberblock of its txg, whose guid sum it is part of (01 §6). A power cut before
-//! that leaves the old one, on some devices beside the new: `discover` finds such pools by the old one.
+//! The new guid takes effect with the uberblock of its txg, whose guid sum contains it (01 §6). After a power cut before
+//! that, some labels have the old guid and some the new one. `discover` finds such pools by the old guid.
 
 use format::Guid;
 
@@ -10,7 +10,7 @@ use crate::state::Syncing;
 use crate::{Error, Result};
 
 impl Pool {
-    /// Gives the pool the guid `wanted`, or one drawn by lot; gives it back.
+    /// Gives the pool the guid `wanted`, or a random one. Returns the new guid.
     ///
     /// # Errors
     /// [`Error::GuidTaken`] for 0 and the guid of a vdev of this pool; [`Error::ReadOnly`], or it cannot be written.

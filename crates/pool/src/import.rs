@@ -34,10 +34,10 @@ use crate::zil::recover;
 use crate::{Error, Result, bpobj, bptree, history};
 use dsl::info;
 
-/// What the devices and the MOS tell of a pool that is being imported.
+/// Facts about a pool that is being imported, from its devices and its MOS.
 struct Read {
     opened: Opened,
-    /// The vdev tree as the MOS has it: labels only lead there.
+    /// The vdev tree from the MOS. The trees in labels only serve to find the MOS.
     config: PoolConfig,
     config_object: ObjectId,
     storage: Arc<Storage>,
@@ -46,14 +46,14 @@ struct Read {
     features: Option<Features>,
     /// Features in use that this build does not write.
     unwritable: Vec<String>,
-    /// Why the devices cannot be kept as they are.
+    /// Why the pool cannot be written with its devices in their present state.
     cannot_be_kept: Option<String>,
     /// A salt for checksums that is not on disk yet.
     new_salt: Option<[u8; 32]>,
 }
 
 impl Read {
-    /// Reads the configuration and the features from the MOS, and lays the storage out as the configuration says.
+    /// Reads the configuration and the features from the MOS, and builds the vdevs of the configuration.
     fn of(mut opened: Opened, options: &Options) -> Result<Read> {
         let name = opened.config.name.clone();
         let damaged = |why: String| Error::Damaged { pool: name.clone(), why };
@@ -71,7 +71,7 @@ impl Read {
         };
         match Features::load(&mos) {
             Ok(features) => drop(unreadable(features.as_ref())?),
-            // They may lie on a vdev that was removed.
+            // These objects may lie on a removed vdev.
             Err(_) if opened.config.has_removed() => {}
             Err(error) => return Err(damaged(error.to_string())),
         }
@@ -79,7 +79,7 @@ impl Read {
         let list = mos.packed(config_object).map_err(|e| damaged(e.to_string()))?;
         let stored = PoolConfig::from_nvlist(&list).map_err(|e| damaged(e.to_string()))?;
         let guid_sum = stored.tree.guid_sum();
-        // The state is one of the pool that this one is split off.
+        // The state belongs to the pool from which this pool is split off.
         let config = options.split.as_ref().map_or(stored, |apart| apart.config.clone());
         // The MOS may name the pool differently than the labels do.
         check_name(options, &config.name)?;
@@ -145,8 +145,7 @@ impl Read {
         unfinished(mos)
     }
 
-    /// Gives the pool the name that was asked for, and marks it as imported here. Gives the name that stays on disk, if that is
-    /// another one.
+    /// Gives the pool the wanted name and marks it as imported here. Returns the name that stays on disk, if it differs.
     fn rename(&mut self, options: &Options) -> Option<String> {
         let config = &mut self.config;
         let mut name_on_disk = None;
@@ -194,7 +193,7 @@ impl Read {
     }
 }
 
-/// Sets the salt of the pool's checksums: the one on disk, or a new one, which is given.
+/// Sets the salt of the pool's checksums from disk. If there is none, makes a new one and returns it.
 fn set_salt(mos: &Mos, storage: &Storage, options: &Options) -> Result<Option<[u8; 32]>> {
     let salt = zap::lookup(&*mos.object(crate::mos::DIRECTORY)?, b"org.illumos:checksum_salt")?;
     let salt = salt.as_ref().and_then(|v| v.as_bytes()).and_then(|b| <[u8; 32]>::try_from(b).ok());
@@ -208,7 +207,7 @@ fn set_salt(mos: &Mos, storage: &Storage, options: &Options) -> Result<Option<[u
     Ok(Some(salt))
 }
 
-/// The state to import, if it is not for the labels to say.
+/// The state to import. `None`: the newest one in the labels.
 fn given_state(options: &Options) -> Option<Uberblock> {
     let found = || options.state.as_ref().map(|state| state.uberblock.clone());
     let apart = || options.split.as_ref().map(|apart| apart.uberblock.clone());
@@ -247,7 +246,7 @@ impl Pool {
         }
         let mut read = Read::of(opened, &options)?;
         let refused = read.refused(&options)?;
-        // Txgs that are given up are not used again: no device may hold two states of one number.
+        // The numbers of discarded txgs are not used again, because two states on the devices must not have the same txg.
         let synced = options.state.as_ref().map_or(read.opened.uberblock.txg, |state| state.newest);
         let (mut allocator, table, logs) = load_space(&read.mos, &read.storage, &read.config, synced)?;
         allocator.force_ganging(options.force_ganging);
@@ -308,7 +307,7 @@ impl Pool {
         Pool::begin(inner, state, left, &options)
     }
 
-    /// Starts the threads of a pool that was imported, and takes over what a crash left.
+    /// Starts the threads of an imported pool. Claims intent logs and continues work that a crash interrupted.
     fn begin(
         inner: Arc<Inner>,
         state: SyncState,
@@ -337,11 +336,11 @@ impl Pool {
         Ok(pool)
     }
 
-    /// After a return to the state of `kept`: makes sure that later states, up to `newest`, are not found any more.
-    /// What they refer to is overwritten from now on.
+    /// After a return to the state of `kept`: removes later uberblocks, up to `newest`, from the labels. From now on, blocks
+    /// of those later states may be overwritten.
     fn leave_behind(&self, kept: Txg, newest: Txg) -> Result<()> {
         self.sync()?;
-        // In the sync thread nobody else writes labels.
+        // The sync thread is the only writer of labels.
         self.run(move |syncing| {
             let vdevs = syncing.inner.storage.vdevs();
             for top in vdevs.tops() {
@@ -353,7 +352,8 @@ impl Pool {
         })
     }
 
-    /// Writes that the logs of a crash were claimed. They are replayed by whoever knows what the records mean.
+    /// Records on disk that the logs of a crash were claimed. The crates above replay them, because they know the meaning of
+    /// the records.
     fn take_over_logs(&self, left: Vec<recover::Found>) -> Result<()> {
         if left.is_empty() {
             return Ok(());
@@ -383,14 +383,14 @@ fn to_checkpoint(opened: Opened, disks: Vec<Arc<dyn Disk>>, options: &Options) -
     choose_state(disks, Some(rewound))
 }
 
-/// Refuses a pool that would get a name which no user may give to a pool: its name becomes part of paths.
+/// Refuses a name that no user may give to a pool, because the name becomes part of paths.
 fn check_name(options: &Options, on_disk: &str) -> Result<()> {
     let name = options.new_name.as_deref().unwrap_or(on_disk);
     names::check_pool(name, false).map_err(|why| Error::BadPoolName { name: name.to_owned(), why })
 }
 
-/// The last txg of which the space maps tell, where intent logs are to be dropped: none tells of what was born after the checkpoint
-/// to which the pool returned.
+/// If intent logs must be dropped: the last txg that the space maps cover. After a return to a checkpoint, no space map
+/// covers blocks that were born later.
 fn drop_known(opened: &Opened, options: &Options) -> Option<Txg> {
     match opened.uberblock.checkpoint_txg {
         Txg(0) => options.state.as_ref().map(|state| state.uberblock.txg),
@@ -398,13 +398,13 @@ fn drop_known(opened: &Opened, options: &Options) -> Option<Txg> {
     }
 }
 
-/// Whether the intent logs are given up because a device that may hold parts of them is not there.
+/// Whether the intent logs are discarded because a device that may hold parts of them is missing.
 fn gives_logs_up(storage: &Storage, options: &Options) -> bool {
     options.missing_logs == MissingLogs::GivenUp && !lacking_logs(storage).is_empty()
 }
 
-/// Finds the logs that a crash left and claims their blocks, before anything else can be allocated there. Logs that
-/// go with a state that is given up are dropped: `drop_known` is the last txg of which the space maps tell then.
+/// Finds the intent logs that a crash left and claims their blocks, before other blocks can be allocated there. Logs of a
+/// discarded state are dropped; then `drop_known` is the last txg that the space maps cover.
 fn claim_logs(
     inner: &Inner,
     allocator: &mut Allocator,
@@ -415,7 +415,7 @@ fn claim_logs(
     let synced = inner.info().txg;
     let known = drop_known.unwrap_or_else(|| inner.leases.synced_txg());
     let found = recover::scan(inner, known, drop_known.is_some())?;
-    // No block of the pool may be younger than the pool: it goes on behind the newest of them.
+    // The next txg must be higher than the birth of every block in the logs.
     let newest = found.iter().map(recover::Found::newest).fold(synced, Txg::max);
     inner.groups.skip_to(newest);
     redundancy::miss_gap(inner, synced, newest);
@@ -425,7 +425,7 @@ fn claim_logs(
     Ok(found)
 }
 
-/// Work that OpenZFS left unfinished and that this build would have to keep in step with.
+/// Refuses unfinished work of OpenZFS that this build cannot continue.
 fn unfinished(mos: &Mos) -> Result<Option<String>> {
     match crate::scan_state::read(mos) {
         Ok(Some(scan)) if scan.is_scrubbing() || scan.is_resilvering() => {}
@@ -506,7 +506,7 @@ fn load_space(
     Ok((allocator, table, logs))
 }
 
-/// The tables of shared and of cloned blocks. A pool that is only read does without those that cannot be read.
+/// The dedup tables and the tables of cloned blocks. A read-only import ignores tables that cannot be read.
 fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
     let mos = &inner.mos.objset;
     let read = || Ok((Ddt::load(mos)?, Brt::load(mos, inner.storage.vdevs())?));
@@ -519,7 +519,7 @@ fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
     }
 }
 
-/// Whether blocks of what was destroyed wait to be freed.
+/// Whether blocks of destroyed datasets wait to be freed.
 fn is_freeing(mos: &Mos) -> Result<bool> {
     let listed = mos.directory_object("free_bpobj")?.map(|list| bpobj::is_empty(mos, list)).transpose()?;
     Ok(listed == Some(false) || bptree::is_there(mos)?)

@@ -1,4 +1,4 @@
-//! The file of known pools: which pools are imported, and where their devices were last seen.
+//! The file of known pools: the imported pools and the last known paths of their devices.
 //!
 //! From:   `cli`, which imports and exports without a process that stays.
 //! To:     a packed list of names and values (XDR, as `zpool.cache` is) in the state directory.
@@ -31,9 +31,9 @@ mod cachefile;
 const FILE: &str = "pools.cache";
 /// Locked by whoever changes it.
 const LOCK: &str = "pools.lock";
-/// Folder of the files that are locked by whoever gives a pool its name.
+/// Folder of the lock files with which a process reserves the name of a pool.
 const CLAIMS: &str = "claims";
-/// Letters of a name that stand in the name of such a file: longer ones would be too long for a file system.
+/// Number of letters of a pool's name that the name of such a file contains. With more, the file name could be too long.
 const CLAIM_LETTERS: usize = 60;
 /// No list is longer, in bytes.
 const SIZE_MAX: u64 = 16 << 20;
@@ -49,9 +49,9 @@ pub struct KnownPool {
     pub devices: Vec<PathBuf>,
     /// Prefix shown before mountpoints.
     pub altroot: Option<String>,
-    /// It was imported to be read only.
+    /// It was imported read-only.
     pub read_only: bool,
-    /// Its name is for this import only: on the disks it has another.
+    /// Its name is temporary: the labels have another name (`zpool import -t`).
     pub temporary: bool,
     /// It was imported without its log devices (`zpool import -m`).
     pub without_logs: bool,
@@ -70,7 +70,7 @@ pub enum KnownError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file is not what we write.
+    /// The file has not the form that cenote writes.
     #[error("'{}' is damaged ({what}); remove it and import the pools again", .path.display())]
     Damaged {
         /// The file.
@@ -78,7 +78,7 @@ pub enum KnownError {
         /// What is wrong with it.
         what: String,
     },
-    /// A cache file that was not written here, and is not overwritten.
+    /// Another program wrote this cache file, so it is not overwritten.
     #[error("'{}' is no list of pools that cenote wrote", .0.display())]
     Foreign(PathBuf),
     /// Another process keeps the lock of a cache file.
@@ -97,8 +97,7 @@ pub enum KnownError {
     Taken(String),
 }
 
-/// The lock on a file that exists only while it is locked: the name of a pool that nobody else gives to one meanwhile, or
-/// the turn to change a cache file.
+/// A locked file that exists only while it is locked. It reserves the name of a pool, or the right to change a cache file.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
@@ -107,7 +106,8 @@ pub struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Still locked: whoever waits for it sees that it is gone, and makes a new one.
+        // The file is removed while it is locked. A process that waits for the lock sees that the file is gone and makes a
+        // new one.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -118,8 +118,8 @@ impl Claim {
         loop {
             let lock = locked(&path, FlockOperation::NonBlockingLockExclusive).map_err(Known::io(&path))?;
             let Some(lock) = lock else { return Ok(None) };
-            // The process that had the lock before may have removed the file after it was opened here. A lock on a removed
-            // file keeps nobody out.
+            // The previous holder may have removed the file after it was opened here. A lock on a removed file excludes no
+            // other process.
             let mine = rustix::fs::fstat(&lock).map_err(|errno| Known::io(&path)(errno.into()))?;
             match fs::metadata(&path) {
                 Ok(there) if (there.dev(), there.ino()) == (mine.st_dev, mine.st_ino) => {
@@ -133,7 +133,8 @@ impl Claim {
     }
 }
 
-/// Opens the file at `path`, made if need be, and locks it; `None` when it must not be waited for and another has it.
+/// Opens and locks the file at `path`, and makes it if it does not exist. `None` if another process has the lock and waiting
+/// is not allowed.
 fn locked(path: &Path, operation: FlockOperation) -> io::Result<Option<OwnedFd>> {
     let file = private::file(path, OFlags::RDWR)?;
     match retry_on_intr(|| rustix::fs::flock(&file, operation)) {
@@ -162,8 +163,7 @@ impl Known {
 
     /// The pools that are imported, by name.
     ///
-    /// # Errors
-    /// The file cannot be read or is damaged. That there is none is no error.
+    /// # Errors The file cannot be read or is damaged. A missing file is no error.
     pub fn read(&self) -> Result<Vec<KnownPool>, KnownError> {
         let path = self.folder.join(FILE);
         let raw = match fs::metadata(&path) {
@@ -177,7 +177,7 @@ impl Known {
         decode(&raw).map_err(|what| KnownError::Damaged { path, what })
     }
 
-    /// Changes the list while nobody else does.
+    /// Changes the list under its lock.
     ///
     /// # Errors
     /// It cannot be read, locked or written; then nothing is changed.
@@ -190,7 +190,7 @@ impl Known {
         let result = change(&mut pools);
         if pools != before {
             pools.sort_by(|a, b| a.name.cmp(&b.name));
-            // A cache file that cannot be written refuses a pool that is new to it, and keeps no pool from anything else.
+            // If a cache file cannot be written, a pool that is new to it is refused. Other changes still succeed.
             let mut changes = cachefile::Changes::lock(&before, &pools);
             changes.check_new()?;
             replace(&self.folder.join(FILE), &encode(&pools), Readers::Owner)?;
@@ -199,8 +199,8 @@ impl Known {
         Ok(result)
     }
 
-    /// Claims the name `name` for a pool that is about to be made or imported, before anything is written to its devices.
-    /// `None` when another process does the same just now.
+    /// Reserves the name `name` for a pool that is about to be created or imported, before its devices are written. `None`
+    /// if another process has reserved it.
     ///
     /// # Errors
     /// The claim cannot be written down.
@@ -208,12 +208,12 @@ impl Known {
         let folder = self.folder.join(CLAIMS);
         private::folder(&self.folder).map_err(Self::io(&self.folder))?;
         private::folder(&folder).map_err(Self::io(&folder))?;
-        // A name on a disk may have anything in it. Those that begin alike share a claim.
+        // A name on a disk may contain any bytes. Names with the same beginning share one reservation.
         let letters: String = name.replace(['/', '\0'], "%").chars().take(CLAIM_LETTERS).collect();
         Claim::take(folder.join(format!("{letters}.lock")))
     }
 
-    /// Enters a pool; what was known of it is replaced.
+    /// Adds a pool, or replaces its entry.
     ///
     /// # Errors
     /// [`KnownError::Taken`]; as [`Known::update`].
@@ -240,7 +240,8 @@ impl Known {
     }
 }
 
-/// Makes an empty file of our own beside `path`. Nothing of that name is followed or emptied: others may write there, too.
+/// Makes a new empty file beside `path`. It never opens an existing file or follows a link, because other users may write to
+/// the folder.
 fn fresh(path: &Path) -> Result<(PathBuf, File), KnownError> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -248,7 +249,7 @@ fn fresh(path: &Path) -> Result<(PathBuf, File), KnownError> {
     let fresh = path.with_file_name(name);
     let make = || File::options().write(true).create_new(true).open(&fresh);
     let file = make().or_else(|error| match error.kind() {
-        // A process of the same number was killed at this point.
+        // A process with the same pid was killed at this point and left its file.
         io::ErrorKind::AlreadyExists => fs::remove_file(&fresh).and_then(|()| make()),
         _ => Err(error),
     });
@@ -265,7 +266,7 @@ enum Readers {
     Umask,
 }
 
-/// Writes a file anew, beside the old one, and puts it in its place.
+/// Writes a new file beside the old one and renames it over the old one.
 fn replace(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), KnownError> {
     let (fresh, mut file) = fresh(path)?;
     let closed = match readers {
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_claimed_by_one_at_a_time() {
+    fn one_process_at_a_time_reserves_a_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let known = Known::new(folder.path().to_path_buf());
         for name in ["tank", "../a/b", "..", &"x".repeat(300)] {
@@ -424,7 +425,7 @@ mod tests {
             assert!(known.claim(name).expect("asked").is_some(), "{name}");
         }
         assert_eq!(fs::read_dir(folder.path().join(CLAIMS)).expect("there").count(), 0);
-        // Whoever comes in the very moment in which a claim ends gets a lock that counts.
+        // A process that opens the file at the moment when a reservation ends gets a valid lock.
         let (held, most) = (std::sync::Mutex::new((0, 0)), 4);
         std::thread::scope(|scope| {
             for _ in 0..most {

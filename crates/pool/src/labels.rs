@@ -1,4 +1,5 @@
-//! The four labels of a leaf: configuration and uberblock rings, read with doubt and written in order.
+//! The four labels of a leaf: their configurations and uberblock rings. Nothing in them is trusted, and they are written in
+//! a safe order.
 //!
 //! Source: docs/format/01-labels-uberblock.md §2, §4.3, §5.
 
@@ -26,8 +27,8 @@ pub struct Labels {
     pub uberblocks: Vec<Uberblock>,
 }
 
-/// Reads all four labels of `disk`. Unreadable or damaged configurations are left out; the uberblocks beside them
-/// are not: the only copy of the newest one may lie in a label whose configuration was torn later.
+/// Reads all four labels of `disk`. It leaves out unreadable and damaged configurations, but keeps the uberblocks of the
+/// same label. The only copy of the newest uberblock may be in a label whose configuration was torn by a later write.
 #[must_use]
 pub fn read(disk: &dyn Disk) -> Labels {
     let mut labels = Labels { configs: Vec::new(), best: None, good: 0, uberblocks: Vec::new() };
@@ -69,8 +70,8 @@ fn ring(raw: &[u8], at: u64, ashift: u32) -> Vec<Uberblock> {
 }
 
 impl Labels {
-    /// The configuration that leads to the state of txg `txg`: the newest that is not newer; where a power cut
-    /// left only newer ones, the oldest of these.
+    /// The configuration for the state of txg `txg`: the newest one up to that txg. If a power cut left only newer ones, the
+    /// oldest of them.
     #[must_use]
     pub fn config_for(&self, txg: Txg) -> Option<&PoolConfig> {
         let fitting = self.pool_configs().filter(|config| config.txg <= txg).max_by_key(|config| config.txg);
@@ -104,9 +105,9 @@ pub enum Half {
 }
 
 impl Half {
-    /// The half to be written first when the pool's state is that of txg `synced`: the one that helps less to
-    /// find it. After a power cut one half may be torn or too new; should power go again while a half is written,
-    /// the other one must lead to the pool.
+    /// The half of the labels to write first when the pool's state is that of txg `synced`. After a power cut, one half may
+    /// be torn or too new; that half is written first. If the power fails again during this write, the other half still
+    /// leads to the pool.
     #[must_use]
     pub fn to_write_first(disk: &dyn Disk, synced: Txg) -> Half {
         let Some(offsets) = label::offsets(disk.size()) else { return Half::Even };
@@ -199,8 +200,8 @@ pub fn forget_states(disk: &Arc<dyn Disk>, kept: Txg, newest: Txg, ashift: u32) 
     Ok(())
 }
 
-/// Prepares the labels of a new pool's leaf: empty boot environment, no configuration, empty rings. Whatever
-/// uberblocks lay there are gone: an old one with a higher txg would win over the new pool.
+/// Prepares the labels of a new pool's leaf: empty boot environment, no configuration, empty rings. This removes all old
+/// uberblocks, because one with a higher txg would be taken for the newest state of the new pool.
 ///
 /// # Errors
 /// The device refused, or is too small for labels.

@@ -1,4 +1,4 @@
-//! Reading a pool that another process keeps changing.
+//! Reading a pool while another process changes it.
 //!
 //! From:   the process that holds the pool gives a [`Lease`] away and keeps it while somebody reads.
 //! To:     a reader elsewhere opens the devices without a lock at the lease's uberblock
@@ -14,7 +14,7 @@ use format::uberblock::Uberblock;
 use crate::Result;
 use crate::pool::{Inner, Pool};
 
-/// The promise to leave a state of the pool on the disks as it is. Ends when it is dropped.
+/// The promise not to overwrite a state of the pool on the disks. Dropping the lease ends the promise.
 pub struct Lease {
     pool: Arc<Inner>,
     uberblock: Uberblock,
@@ -34,16 +34,15 @@ impl Drop for Lease {
     }
 }
 
-/// A lease that somebody waits for. Unlike the [`Pool`] it is of, it keeps nobody from exporting that.
+/// A lease that is not granted yet. Unlike a [`Pool`], it does not prevent an export.
 pub struct AwaitedLease {
     pool: Arc<Inner>,
-    /// What is to be on disk; `None` for a pool that writes nothing.
+    /// The txg that must be on disk first; `None` for a read-only pool.
     target: Option<Txg>,
 }
 
 impl AwaitedLease {
-    /// Waits for as long as `patience` at most until what was done before this lease was asked for is on disk; gives
-    /// whether it is.
+    /// Waits up to `patience` until all changes made before the request are on disk. Returns whether they are.
     ///
     /// # Errors
     /// [`crate::Error::Stopped`] when the pool could not write.
@@ -51,12 +50,11 @@ impl AwaitedLease {
         self.target.map_or(Ok(true), |target| self.pool.groups.sync_within(target, patience))
     }
 
-    /// The lease, at any time, of the state that was synced last. What commands change of datasets and properties is in
-    /// it: it is on disk before they return.
+    /// Grants the lease for the last synced state. That state contains the changes of all commands that have returned,
+    /// because such changes are synced before a command returns.
     #[must_use]
     pub fn take(self) -> Lease {
-        // What a txg in the making frees is not handed out before that txg is on disk, and its end looks at the leases
-        // first.
+        // Blocks freed in a txg are not reused before that txg is on disk, and the end of a txg checks the leases first.
         let uberblock = self.pool.leases.take();
         Lease { pool: self.pool, uberblock }
     }
@@ -72,7 +70,7 @@ impl Pool {
         Ok(self.await_lease().take())
     }
 
-    /// As [`Pool::lease`], for who does not wait for it here.
+    /// As [`Pool::lease`], without waiting.
     #[must_use]
     pub fn await_lease(&self) -> AwaitedLease {
         AwaitedLease {

@@ -1,4 +1,4 @@
-//! Which states of the pool on the disks other processes read.
+//! The states of the pool on the disks that other processes read.
 //!
 //! From:   [`crate::Lease`]s, given away and ended; the sync thread, which makes new states.
 //! To:     the sync thread: nothing that the oldest of these states reaches is handed out again.
@@ -45,7 +45,7 @@ impl Leases {
         state.held.keys().next().copied()
     }
 
-    /// The last uberblock on disk, read by one more.
+    /// Counts one more reader of the last uberblock on disk.
     pub(crate) fn take(&self) -> Uberblock {
         let mut state = self.lock();
         let uberblock = state.synced.clone();
@@ -53,7 +53,7 @@ impl Leases {
         uberblock
     }
 
-    /// One reader fewer of the uberblock of `txg`, which it took before.
+    /// Counts one reader less of the uberblock of `txg`.
     pub(crate) fn end(&self, txg: Txg) {
         let mut state = self.lock();
         let count = state.held.get_mut(&txg).expect("a lease is counted until it is dropped");

@@ -1,4 +1,4 @@
-//! The leaves of a pool: which are there, and what each of them missed.
+//! The leaves of a pool: which of them are present, and the txgs that each of them missed.
 //!
 //! From:   the lists of missed txgs on disk (DTLs), the devices that were found, and their newest states.
 //! To:     `storage`, by the [`Health`] that each leaf shares with it; the sync, which writes the lists; `zpool status`.
@@ -18,7 +18,7 @@ use crate::{Result, space_maps};
 /// How the entries of a list of txgs are stored.
 pub(crate) const LAYOUT: Layout = Layout { start: 0, shift: 0 };
 
-/// The health of each leaf of the configuration, by its guid; of those that are absent, too.
+/// The health of each leaf of the configuration, present or absent, by its guid.
 #[derive(Debug, Default)]
 pub(crate) struct Members(Mutex<State>);
 
@@ -42,7 +42,7 @@ pub struct Member {
     pub is_offline: bool,
     /// An administrator called it faulty.
     pub is_faulted: bool,
-    /// What its device refused, so that it is not written any more.
+    /// The error of its device, because of which it is not written any more.
     pub failed: Option<String>,
     /// It lacks what was written in some txgs.
     pub is_behind: bool,
@@ -74,7 +74,7 @@ impl Members {
         self.lock().leaves.remove(&guid);
     }
 
-    /// A leaf goes by another guid from now on.
+    /// Changes the guid of a leaf.
     pub(crate) fn rename(&self, before: u64, now: u64) {
         let mut state = self.lock();
         if let Some(health) = state.leaves.remove(&before) {
@@ -127,7 +127,7 @@ pub(crate) fn is_closed(vdev: &VdevConfig) -> bool {
     vdev.extra.get_u64("offline") == Some(1) || is_called_faulty(vdev)
 }
 
-/// Whether an administrator called the leaf faulty, for longer than until the next import.
+/// Whether an administrator marked the leaf as faulted beyond the next import.
 pub(crate) fn is_called_faulty(vdev: &VdevConfig) -> bool {
     vdev.extra.get_str("aux_state") == Some("external")
 }

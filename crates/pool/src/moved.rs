@@ -1,4 +1,4 @@
-//! Vdevs that were removed: what was copied from them, and what of that nobody needs any more.
+//! Removed vdevs: where their data was copied to, and which copies are obsolete.
 //!
 //! From:   the mapping that OpenZFS keeps of each in the MOS.
 //! To:     `storage`, which finds blocks by it.
@@ -68,7 +68,7 @@ fn record(mos: &Mos) -> Result<Option<Vec<u64>>> {
     Ok(zap::lookup(&*mos.object(DIRECTORY)?, REMOVING.as_bytes())?.map(|value| value.to_u64s()))
 }
 
-/// Why the pool is not written while something is removed, or what was removed is tidied up.
+/// Why the pool is not written during a removal, or while the mapping of a removed vdev is condensed.
 pub(crate) fn unfinished(mos: &Mos) -> Result<Option<String>> {
     if record(mos)?.is_some_and(|words| words.first() == Some(&RUNNING)) {
         return Ok(Some("a device is being removed".into()));
@@ -85,7 +85,7 @@ pub(crate) fn unfinished(mos: &Mos) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Reads what was copied from removed vdevs. The mapping of one may lie on one that was removed later: that is read first.
+/// Reads the mappings of removed vdevs. A mapping may lie on a vdev that was removed later, so the later one is read first.
 ///
 /// # Errors
 /// A mapping cannot be read.
@@ -145,10 +145,10 @@ fn mapping(mos: &Mos, vdev: &VdevConfig) -> Result<Moves> {
     Moves::new(all).map_err(Error::corrupt(id))
 }
 
-/// Whether a device lacks txgs in which something was copied from a removed vdev: the births of those blocks do not tell.
+/// Whether a device lacks txgs in which blocks were copied from a removed vdev. The birth txgs of such blocks are older than
+/// the copies, so they do not show it.
 ///
-/// # Errors
-/// It cannot be read when something was copied.
+/// # Errors The txgs of the copies cannot be read.
 pub(crate) fn lacks_copies(mos: &Mos, config: &PoolConfig, missing: &[Arc<TxgRuns>]) -> Result<bool> {
     if missing.iter().all(|missing| missing.is_empty()) {
         return Ok(false);

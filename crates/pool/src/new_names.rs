@@ -1,4 +1,4 @@
-//! Whatever makes or renames something refuses names that nothing may have.
+//! Every function that creates or renames refuses invalid names.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn the_pool_refuses_names_that_commands_would_refuse() {
 }
 
 #[test]
-fn a_rename_is_refused_that_makes_a_name_below_too_long() {
+fn a_rename_that_makes_the_name_of_a_descendant_too_long_is_refused() {
     let (pool, new, nothing) = pool();
     let below = format!("tank/a/{}", "n".repeat(245));
     for name in ["tank/a", &below] {

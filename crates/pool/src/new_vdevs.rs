@@ -1,6 +1,6 @@
 //! The top-level vdevs of a new pool: what each device becomes, and how much all of them hold together.
 //!
-//! From:   open devices, grouped and laid out as their owner wants them.
+//! From:   open devices in the layout that the user chose.
 //! To:     `create`, which writes their labels and configuration.
 //! Source: docs/format/01-labels-uberblock.md §5, §8; 11-redundancy.md §1.1, §2.1.
 
@@ -32,7 +32,7 @@ pub enum Layout {
     Single,
     /// Every device has them all.
     Mirror,
-    /// Rows of data with so many parity columns, 1 to 3.
+    /// Raidz with this many parity columns, 1 to 3.
     Raidz(u8),
 }
 
@@ -94,7 +94,7 @@ impl NewTop {
         };
         let mut config = VdevConfig::new(kind, id, guid());
         config.create_txg = Some(Txg::INITIAL);
-        // The smallest device says how much of each is used, and the largest sectors are those of the vdev.
+        // Each device is used up to the size of the smallest one. The vdev has the largest sector size of its devices.
         let (mut leaves, mut shift, mut smallest) = (Vec::new(), 0, u64::MAX);
         for (child, disk) in self.disks.iter().enumerate() {
             let (device, top) = new_device(child as u64, guid(), disk, ashift)?;
@@ -116,7 +116,7 @@ impl NewTop {
     }
 }
 
-/// What a vdev has room for, and in which units.
+/// Size and sector size of a vdev.
 struct Size {
     ashift: u32,
     asize: u64,
@@ -170,7 +170,7 @@ pub(crate) const fn is_counted(class: Class) -> bool {
     matches!(class, Class::Special | Class::Dedup)
 }
 
-/// What the MOS says that top-level vdevs are for, by id: those that are for something.
+/// The allocation classes of top-level vdevs, by id, from the MOS. Normal vdevs are left out.
 ///
 /// # Errors
 /// The ZAP of a vdev cannot be read.
@@ -219,8 +219,7 @@ pub(crate) fn create_objects(
     Ok((array.id(), vec![ObjectId(0); count as usize]))
 }
 
-/// Gives the devices of `vdev` paths that any machine could have given them, numbered from `first` on; whoever imports the pool
-/// notes its own.
+/// Replaces the paths of the devices of `vdev` by neutral ones, numbered from `first` on. An import stores the real paths.
 pub(crate) fn make_anonymous(vdev: &mut VdevConfig, pool: &str, first: u64) {
     let devices = if vdev.kind.is_leaf() { std::slice::from_mut(vdev) } else { vdev.children.as_mut_slice() };
     for (number, device) in (first..).zip(devices) {

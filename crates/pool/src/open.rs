@@ -1,4 +1,4 @@
-//! Opening datasets: whoever opens one that is open already shares it.
+//! Opening datasets. Callers that open the same dataset share one object.
 
 use std::sync::{Arc, Weak};
 
@@ -35,7 +35,7 @@ impl Inner {
         Ok(open)
     }
 
-    /// As [`Inner::open`], for who moves blocks as they lie on disk, or looks after an intent log: an encrypted dataset may lack its key.
+    /// As [`Inner::open`], for raw sends and intent logs: the key of an encrypted dataset need not be loaded.
     ///
     /// # Errors
     /// As [`Inner::open`].
@@ -49,7 +49,8 @@ impl Inner {
         }
     }
 
-    /// Opens a dataset that a raw stream goes into, without its keys, whether they are loaded or not. Nobody else has it meanwhile.
+    /// Opens the target dataset of a raw stream, without its keys even if they are loaded. Nobody else may open it
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::DatasetBusy`], and as [`Inner::open`].
@@ -85,7 +86,7 @@ impl Inner {
         table.insert(info.id, Arc::downgrade(&dataset));
         drop(table);
         if !info.is_snapshot() {
-            // Only now: a sync forgets the directories above datasets that nobody has open.
+            // This must come last, because a sync drops the directories above datasets that nobody has open.
             self.promises.watch(&self.mos, info.dir_id)?;
         }
         Ok(dataset)

@@ -32,11 +32,11 @@ pub(crate) struct Opened {
     /// The txgs of the newest two states of each device, by its guid.
     pub(crate) newest: HashMap<u64, Newest>,
     pub(crate) members: Members,
-    /// What the MOS says that top-level vdevs are for, by id.
+    /// The allocation classes of top-level vdevs, by id, from the MOS.
     pub(crate) classes: BTreeMap<u64, Class>,
 }
 
-/// Opens a device, telling who has it if somebody does.
+/// Opens a device. If it is in use, the error names the user.
 ///
 /// # Errors
 /// [`Error::Busy`], [`Error::BadDevice`], [`Error::Io`].
@@ -54,17 +54,18 @@ pub fn open_disk(path: &Path, access: Access) -> Result<FileDisk> {
 
 /// Reads all labels and takes the best uberblock of all devices, with each device's configuration for that txg.
 ///
-/// A power cut may have left the newest uberblock on one device only, while another one has a label for it, and
-/// neither an uberblock as new nor a label as old as its own: what counts is the state of the pool.
+/// All devices are judged by the state of the pool. After a power cut, the newest uberblock may be on one device only.
+/// Another device may then have a label of that txg, but neither that uberblock nor a label as old as its own newest
+/// uberblock.
 pub(crate) fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) -> Result<Opened> {
     let nothing = |path| Error::NotAPool { path, why: "no label with a valid state of a pool" };
     let first_path = disks.first().map(|disk| disk.path().to_path_buf()).unwrap_or_default();
     let read = |disk: Arc<dyn Disk>| (labels::read(&*disk), disk);
     let mut devices: Vec<_> = disks.into_iter().map(read).collect();
     let best = devices.iter().filter_map(|(labels, _)| labels.best.clone()).max_by_key(Uberblock::rank);
-    // Of a given state only the way to its devices is sought here.
+    // If the state is given, only the configuration that names its devices is read here.
     let uberblock = given.or(best).ok_or_else(|| nothing(first_path.clone()))?;
-    // Those with the uberblock first: they say how the pool is called and how many devices it has.
+    // Devices with the chosen uberblock come first: their labels give the name of the pool and the number of devices.
     devices.sort_by_key(|(labels, _)| !labels.uberblocks.contains(&uberblock));
     let mut opened: Option<Opened> = None;
     for (labels, disk) in devices {
@@ -106,7 +107,7 @@ pub(crate) fn storage_of(
         }
         None => {
             for id in 0..count {
-                // A device that left may still have its labels.
+                // A device that left the pool may still have labels.
                 let is_hole = opened.config.hole_array.contains(&id);
                 tops.push(match opened.tops.get(&id).filter(|_| !is_hole) {
                     Some(vdev) => top_vdev(vdev, opened),
@@ -123,9 +124,9 @@ pub(crate) fn storage_of(
             }
         }
     }
-    // No label tells of vdevs that were removed: whether one is missing turns out when the configuration is read.
+    // Labels do not list removed vdevs. The configuration in the MOS shows later whether a vdev is missing.
     let may_be_moved = trusted.is_none() && opened.config.has_removed();
-    // Nor of log devices that the pool does without: the configuration says which are.
+    // The same holds for missing log devices: the configuration shows which vdevs they are.
     let may_lack = |top: &TopVdev| match trusted {
         None => may_be_moved || options.split.is_some() || options.missing_logs != MissingLogs::Refused,
         Some(config) => may_lack_log(config, top, options.missing_logs),
@@ -201,7 +202,7 @@ fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
     }
 }
 
-/// Why the devices are not written as they are.
+/// Why the pool is not written with these devices.
 pub(crate) fn unwritable_devices(storage: &Storage) -> Option<String> {
     let vdevs = storage.vdevs();
     let tops = vdevs.tops();
@@ -213,7 +214,7 @@ pub(crate) fn unwritable_devices(storage: &Storage) -> Option<String> {
     cut_short(tops)
 }
 
-/// A device that ends before the data may.
+/// A device that may be shorter than its data.
 fn cut_short(tops: &[TopVdev]) -> Option<String> {
     let (top, leaf) = tops.iter().find_map(|top| Some((top, top.cut_short().next()?)))?;
     let (path, size) = (leaf.disk.path().display(), leaf.disk.size());

@@ -9,12 +9,12 @@ use storage::{GzipEngine, SecondLimits};
 use crate::apart::Apart;
 use crate::found_state::FoundState;
 
-/// Default for [`Options::dirty_max`] where memory is plenty: a few txgs. More only means fresh memory, which
-/// costs as much as a fast codec.
+/// Default for [`Options::dirty_max`] on machines with enough memory: a few txgs. A larger limit is slower, because filling
+/// fresh memory costs as much time as a fast codec.
 const DIRTY_MAX: u64 = 256 << 20;
 
-/// Dirty bytes at which a sync starts unasked: enough for large writes, early enough that compressing and
-/// writing overlap with whoever makes more, and that the buffers of one txg serve the next but one.
+/// Dirty bytes at which a sync starts by itself. The value is large enough for large writes. It is small enough that
+/// compression and writing overlap with new changes, and that the buffers of one txg are reused by the second next.
 pub(crate) const SYNC_BYTES: u64 = 64 << 20;
 
 /// What becomes of a pool whose log devices are missing.
@@ -24,11 +24,11 @@ pub enum MissingLogs {
     Refused,
     /// It is opened if they were missing already when it was imported last: no intent log lies there.
     KnownAbsent,
-    /// It is opened, and its intent logs are given up.
+    /// It is opened, and its intent logs are discarded.
     GivenUp,
 }
 
-/// Limits and habits of an open pool.
+/// Limits and behaviour of an open pool.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Nothing is ever written.
@@ -47,21 +47,22 @@ pub struct Options {
     pub workers: usize,
     /// Threads that write; 0: the sync thread itself.
     pub io_threads: usize,
-    /// Who makes gzip's bytes, whatever datasets say ([`crate::props::names::GZIP_ENGINE`]).
+    /// The implementation that compresses with gzip. It overrides the property of datasets
+    /// ([`crate::props::names::GZIP_ENGINE`]).
     pub gzip_engine: Option<GzipEngine>,
-    /// Seconds after which changes are synced unasked.
+    /// Seconds after which a sync starts by itself.
     pub txg_timeout: u64,
     /// Blocks of what was destroyed that one txg frees.
     pub async_blocks: u64,
-    /// Milliseconds from which on a request to a device is slow.
+    /// A request to a device that takes this many milliseconds counts as slow.
     pub slow_io_ms: u64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
     pub deadman_ms: u64,
     /// Milliseconds after which an event tells of a txg that does not end.
     pub deadman_sync_ms: u64,
-    /// The pool was made a moment ago: its first event tells of that, and not of an import.
+    /// The pool was just created: its first event reports a creation instead of an import.
     pub is_new: bool,
-    /// Txg borders follow from the calls alone: for reproducible images and replayable tests.
+    /// Txgs end only because of calls, never because of time: for reproducible images and replayable tests.
     pub stepwise: bool,
     /// Time and randomness.
     pub host: Host,
@@ -76,19 +77,19 @@ pub struct Options {
     /// Another process holds the pool and promised to leave this state of it on the disks ([`crate::Lease`]): it is
     /// read without a lock. Goes with `read_only`.
     pub leased: Option<Uberblock>,
-    /// Who uses the pool: what is granted to creators of datasets (`zfs allow -c`) is granted to them. 0: root, who needs
-    /// no grants.
+    /// Uid of the user. The permissions of `zfs allow -c` are granted to this user for datasets that the user creates. 0:
+    /// root, who needs no grants.
     pub user: u32,
-    /// An earlier state of the pool to go back to, found by [`crate::Pool::find_state`]: what was written later is given up,
-    /// intent logs included.
+    /// An earlier state of the pool, found by [`crate::Pool::find_state`]. All later changes are discarded, intent logs
+    /// included.
     pub state: Option<FoundState>,
-    /// The pool returns to its checkpoint: what was written later is given up.
+    /// The pool returns to its checkpoint. All later changes are discarded.
     pub to_checkpoint: bool,
     /// The pool is split off another one: its devices hold a state of that pool ([`crate::Pool::split`]).
     pub split: Option<Arc<Apart>>,
     /// What becomes of a pool whose log devices are missing.
     pub missing_logs: MissingLogs,
-    /// Blocks of so many bytes or more are written in pieces, whatever room there is: for tests.
+    /// For tests: blocks of at least this many bytes are written as gangs, even if there is enough contiguous space.
     pub force_ganging: u64,
 }
 

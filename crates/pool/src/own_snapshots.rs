@@ -1,6 +1,6 @@
 //! The snapshots of an open file system, as its mount shows them below `.zfs/snapshot`.
 //!
-//! From:   the list of names beside the head; its entries are read as they are asked for.
+//! From:   the head's ZAP of snapshot names. Entries are read when they are asked for.
 //! To:     `zpl` and, through it, `fuse`.
 
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use storage::rank::{Rank, Ranked};
 use crate::state::Dataset;
 use crate::{Error, Result};
 
-/// Cookies below are the caller's: for entries that are not in the list, `.` and `..` say.
+/// Smaller cookies are left to the caller, for entries such as `.` and `..`.
 const COOKIES_FROM: u64 = 4;
 
-/// A snapshot, whatever it is called: the number may mean another one when it is destroyed, the guid never.
+/// Identity of a snapshot without its name. After a destroy, its object number may be reused; its guid never is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SnapshotKey {
     /// Its dataset object in the MOS.
@@ -57,8 +57,8 @@ impl Dataset {
         tree::full_name(&self.name(), '@', leaf).is_ok()
     }
 
-    /// Some of its snapshots from `cookie` on (0: from the start); none at the end. Names that none may have are left out. Cookies stay right while snapshots
-    /// come and go, and are 4 at least.
+    /// Some of its snapshots from `cookie` on (0: from the start); none at the end. Invalid names are left out. Cookies are
+    /// 4 or more, and stay valid when snapshots are made or destroyed.
     ///
     /// # Errors
     /// [`Error::NoDataset`] when it was destroyed; the DSL cannot be read.
@@ -113,15 +113,15 @@ impl Dataset {
         snapshot::last_changed(&self.pool.mos, self.dir)
     }
 
-    /// Opens one of its snapshots for its contents. `called` is its name, as far as the caller knows: one that it has no
-    /// more only takes longer.
+    /// Opens one of its snapshots for its contents. `called` is the name that the caller knows. An outdated name only makes
+    /// the call slower.
     ///
     /// # Errors
     /// [`Error::NoDataset`] when it has no such snapshot any more; the snapshot's root cannot be read.
     pub fn open_snapshot(&self, key: SnapshotKey, called: &[u8]) -> Result<Arc<Dataset>> {
         let _shared = self.dsl();
         let missing = || Error::NoDataset(format!("{}@", self.name()));
-        // Its number may mean anything by now: the list says whether it is still a snapshot of this.
+        // The object number may have been reused. The list shows whether it is still a snapshot of this dataset.
         let list = self.snapshot_list()?;
         let name = if number_of(&list, called)? == Some(key.id) {
             called.to_vec()

@@ -1,4 +1,4 @@
-//! The living pool: what is shared between its users and its sync thread.
+//! The open pool: the state that its users share with its sync thread.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 pub use crate::state::{Info, Inner};
 
-/// An open pool. Dropping it leaves the pool as after a crash, at its last synced txg; see [`Pool::export`].
+/// An open pool. Dropping it without [`Pool::export`] leaves the disks as after a crash, at the last synced txg.
 pub struct Pool {
     pub(crate) inner: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
@@ -52,7 +52,7 @@ impl Pool {
         self.inner.info().config.pool_guid
     }
 
-    /// Why nothing can be written, if so.
+    /// Why nothing can be written; `None` if writes work.
     #[must_use]
     pub fn read_only(&self) -> Option<String> {
         self.inner.read_only_reason()
@@ -64,7 +64,7 @@ impl Pool {
         self.inner.refused.clone()
     }
 
-    /// Whether a device ends before the data may.
+    /// Whether a device may be shorter than its data.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.inner.storage.vdevs().tops().iter().any(|top| top.cut_short().next().is_some())
@@ -136,8 +136,8 @@ impl Pool {
         self.inner.run(job)
     }
 
-    /// As [`Pool::run`], of a job that changes `objects` objects of the DSL. It is refused when the pool is so full that
-    /// the job would use `kept`.
+    /// As [`Pool::run`], for a job that changes `objects` objects of the DSL. The job is refused if it would need the part
+    /// `kept` of the free space.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; as [`Inner::run`].
@@ -153,7 +153,7 @@ impl Pool {
         })
     }
 
-    /// Writes everything, marks the labels exported and lets the devices go.
+    /// Writes everything, marks the labels as exported and closes the devices.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the pool could not write; the last synced state is what an import finds.
@@ -161,7 +161,7 @@ impl Pool {
         self.finish(PoolState::Exported)
     }
 
-    /// Marks the pool destroyed and lets the devices go.
+    /// Marks the pool as destroyed and closes the devices.
     ///
     /// # Errors
     /// As [`Pool::export`].
@@ -179,7 +179,7 @@ impl Pool {
         self.check_resumed()?;
         self.inner.scrub.leave();
         self.inner.treater.leave();
-        // What is in the logs is synced now: they end here.
+        // All records in the logs are synced now, so the logs end here.
         self.inner.logged().values().for_each(|dataset| dataset.log.close());
         self.run(move |syncing| {
             syncing.set_pool_state(state);
@@ -190,7 +190,7 @@ impl Pool {
     }
 
     fn stop(&mut self) {
-        // Whoever waits for a refused write to be tried again would keep the sync thread and the scrub waiting.
+        // Operations that wait for a retry of a refused write would block the sync thread and the scrub.
         self.inner.suspension().give_up();
         self.inner.scrub.leave();
         self.inner.treater.leave();
@@ -201,7 +201,7 @@ impl Pool {
         {
             tracing::error!("the sync thread panicked");
         }
-        // Changes that were never synced are given up; datasets kept for them would keep the devices locked.
+        // Drops changes that were never synced. Datasets that are kept for them would keep the devices locked.
         self.inner.take_dirty().iter().for_each(|dataset| dataset.objset().give_up());
         self.inner.mos.objset.give_up();
         let logged = std::mem::take(&mut *self.inner.logged());

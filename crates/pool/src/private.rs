@@ -18,8 +18,8 @@ const WORLD_WRITES: u32 = 0o002;
 
 /// Makes `folder` so that only this user may enter it. One that exists gets that mode.
 ///
-/// # Errors
-/// It cannot be made, belongs to another user, or everybody may write into it: its contents could be anybody's.
+/// # Errors It cannot be made, belongs to another user, or is writable for everybody, so that any user could have written
+/// its contents.
 pub fn folder(folder: &Path) -> io::Result<()> {
     let make = || fs::DirBuilder::new().mode(FOLDER_MODE).create(folder);
     let made = make().or_else(|error| match (error.kind(), folder.parent()) {
@@ -38,7 +38,7 @@ pub fn folder(folder: &Path) -> io::Result<()> {
     if mode & WORLD_WRITES != 0 {
         return Err(io::Error::other(format!("its mode is {mode:o}: everybody may write there (chmod 700)")));
     }
-    // The path leads to what was opened, whatever is at `folder` by now.
+    // This path leads to the folder that was opened, even if `folder` was replaced meanwhile.
     let opened = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
     Ok(rustix::fs::chmod(opened, Mode::from_raw_mode(FOLDER_MODE))?)
 }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_what_belongs_to_another_user_are_refused() {
+    fn links_and_files_of_another_user_are_refused() {
         let bed = tempfile::tempdir().unwrap();
         let (victim, link) = (bed.path().join("victim"), bed.path().join("link"));
         fs::write(&victim, "kept").unwrap();

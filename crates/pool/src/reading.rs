@@ -1,4 +1,4 @@
-//! The dataset layer held still, for code above this crate that follows it from object to object.
+//! Reading the DSL under its lock, for crates above that follow references from object to object.
 //!
 //! From:   objects of the MOS as they are now.
 //! To:     the crate `stream`, which asks what lies before a snapshot and what was received in part.
@@ -18,8 +18,8 @@ use crate::Result;
 use crate::keys::{self, KeyObject};
 use crate::pool::{Inner, Pool};
 
-/// The dataset layer of a pool; nothing in it changes while this is held. Whoever holds one calls nothing of [`Pool`]
-/// that reads or changes datasets: that would wait for the same lock.
+/// The DSL of a pool, locked against changes. While the caller holds this, it must not call functions of [`Pool`] that read
+/// or change datasets: they wait for the same lock.
 pub struct Reading<'a> {
     inner: &'a Inner,
     _shared: Ranked<RwLockReadGuard<'a, ()>>,
@@ -98,7 +98,7 @@ impl Reading<'_> {
         self.inner.mos.object(id)
     }
 
-    /// Guid of the snapshot that a clone began as; `None` if it is no clone.
+    /// Guid of the origin snapshot of a clone; `None` if the dataset is no clone.
     ///
     /// # Errors
     /// The DSL cannot be read.
@@ -120,7 +120,7 @@ impl Reading<'_> {
         partial::partial(&self.inner.mos, dir)
     }
 
-    /// Whether a head holds something else than its newest snapshot.
+    /// Whether a head has changed since its newest snapshot.
     ///
     /// # Errors
     /// Their roots cannot be read.

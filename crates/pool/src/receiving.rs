@@ -1,4 +1,4 @@
-//! The dataset that a stream is received into, as the crate `stream` asks for it: made, put in place, taken away.
+//! The target dataset of a receive, for the crate `stream`: making it, completing it and removing it.
 //!
 //! From:   where a stream goes, and how it is received.
 //! To:     jobs of the sync thread, each in one txg.
@@ -15,8 +15,8 @@ use crate::pool::Pool;
 use crate::{Error, Result, ResumeToken};
 
 impl Pool {
-    /// Makes the dataset that a stream for `fs` is to be written into. Gives its directory and itself, and which
-    /// properties it cannot have.
+    /// Makes the dataset into which a stream for `fs` is written. Returns its directory, its dataset object and the received
+    /// properties that it cannot have.
     ///
     /// # Errors
     /// Why it cannot be made: [`Error::Exists`], [`Error::NoDataset`], [`Error::NoSpace`] and others.
@@ -35,8 +35,8 @@ impl Pool {
         })
     }
 
-    /// The stream is complete: puts what was written in place and takes the snapshot that `into` ends in. Gives the full
-    /// name of the snapshot, and which properties its file system or volume cannot have.
+    /// Completes a receive: makes the written data the head and takes the snapshot named in `into`. Returns the full name of
+    /// the snapshot and the received properties that the dataset cannot have.
     ///
     /// # Errors
     /// [`Error::DatasetBusy`] and others; nothing has changed then.
@@ -51,8 +51,8 @@ impl Pool {
             .run(move |syncing| syncing.change(|dsl| dsl.end_receive(&working, &into, &opening, &options)))
     }
 
-    /// After raw streams of a package: the dataset `name` becomes an encryption root, as it is where it was sent, or takes its key
-    /// from the dataset above. Nothing is wrapped anew, and no key is needed.
+    /// After the raw streams of a package: makes the dataset `name` an encryption root, as it is at the sender, or lets it
+    /// inherit its key. It needs no key, because no key is wrapped again.
     ///
     /// # Errors
     /// [`crate::KeyError`], or the pool could not write.
@@ -65,7 +65,7 @@ impl Pool {
         })
     }
 
-    /// Notes how far the stream for the dataset `id` was applied, once that is on disk.
+    /// Records the progress of the receive into the dataset `id`. The data up to this point is on disk.
     ///
     /// # Errors
     /// The pool could not write.
@@ -74,7 +74,7 @@ impl Pool {
         self.inner.run(move |syncing| syncing.change(|dsl| dsl.note_progress(id, progress)))
     }
 
-    /// Takes away the head of the directory `dir`, which holds part of a stream.
+    /// Destroys the head of the directory `dir`, which holds part of a stream.
     ///
     /// # Errors
     /// [`Error::DatasetBusy`], or the pool could not write.
@@ -106,7 +106,7 @@ impl Pool {
         Ok(self.inner.datasets().get(&id).is_some_and(|open| open.strong_count() > by_log))
     }
 
-    /// The token of what was received in part for `fs`; `None` if there is no such thing.
+    /// The resume token of a partial receive into `fs`; `None` if there is none.
     ///
     /// # Errors
     /// It cannot be read.
@@ -119,7 +119,7 @@ impl Pool {
         }
     }
 
-    /// Gives up what was received in part for `fs`; `false` if there is no such thing.
+    /// Destroys a partial receive into `fs`; `false` if there is none.
     ///
     /// # Errors
     /// [`Error::NoDataset`], [`Error::DatasetBusy`].
@@ -128,7 +128,7 @@ impl Pool {
         self.run(move |syncing| syncing.change(|dsl| dsl.abort_receive(&name)))
     }
 
-    /// Takes away what a receive or a destroy that was cut off left behind, as OpenZFS does at an import.
+    /// Destroys what an interrupted receive or destroy left. OpenZFS does the same at an import.
     pub(crate) fn remove_unfinished(&self) -> Result<()> {
         if self.read_only().is_some() {
             return Ok(());

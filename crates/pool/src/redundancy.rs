@@ -1,4 +1,4 @@
-//! What the devices of an imported pool missed, and whether the pool can be written as they are.
+//! The txgs that the devices of an imported pool missed, and whether the pool can be written in this state.
 //!
 //! From:   the configuration in the MOS of a pool that is being imported, the lists of missed txgs, the newest states of the devices.
 //! To:     the health of each leaf; a reason to open the pool for reading only.
@@ -18,8 +18,8 @@ use crate::mos::Mos;
 use crate::moved;
 use crate::pool::Inner;
 
-/// What each leaf missed, as far as the lists on disk and the devices tell. Gives why OpenZFS has to bring the pool in order before it
-/// is written here. `newest` tells of each device by its guid.
+/// Finds the txgs that each leaf missed, from the lists on disk and the states of the devices. Returns a reason if OpenZFS
+/// must repair the pool before it can be written here. `newest` has the newest states of each device by its guid.
 ///
 /// # Errors
 /// A list cannot be read.
@@ -39,10 +39,10 @@ pub(crate) fn judge(
             health.set_missing(members::read_list(mos, leaf.dtl)?);
             let own = newest.get(&leaf.guid.0).filter(|_| top.leaves().any(|open| open.guid == leaf.guid.0));
             match (own, latest) {
-                // A vdev of one device is not written while that is missing.
+                // A vdev with one device is not written while the device is missing.
                 (None, _) if vdev.kind.is_leaf() => {}
                 (None, _) => health.miss_since(synced.next()),
-                // An old copy of what the device was.
+                // The device is an old copy.
                 (Some(own), Some(latest)) if own.is_behind(latest) => {
                     health.add_missing(own.last.next(), synced.next());
                 }
@@ -60,8 +60,8 @@ pub(crate) fn judge(
     Ok(None)
 }
 
-/// Notes which devices are old copies, as far as their labels tell, before anything else is read from the pool: what they hold of later
-/// txgs is no error of theirs.
+/// Finds the devices that are old copies, from their labels, before anything else is read from the pool. Blocks of later
+/// txgs that such a device lacks do not count as device errors.
 pub(crate) fn note_old_copies<'a>(
     tops: impl Iterator<Item = &'a VdevConfig>,
     newest: &HashMap<u64, Newest>,
@@ -77,7 +77,7 @@ pub(crate) fn note_old_copies<'a>(
     }
 }
 
-/// Why a top-level vdev is not written, though its layout is.
+/// Why this top-level vdev is not written, although its layout is supported.
 fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
     if vdev.walk().any(|below| matches!(&below.kind, VdevKind::Other(kind) if kind == "dspare")) {
         return Some("a distributed spare is in use".into());
@@ -86,14 +86,14 @@ fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
     if let Some(rebuilt) = vdev.walk().find(is_rebuilt) {
         return Some(format!("the device {} is being rebuilt", name_of(rebuilt)));
     }
-    // Guid 0 is that of no leaf.
+    // No leaf has guid 0.
     if matches!(top.shape, Shape::Mirror(_) | Shape::Parity { .. }) && !top.can_lose(0) {
         return Some("of what was written in some txgs the devices that are there do not have enough".into());
     }
     None
 }
 
-/// Why the pool is not returned to an earlier state, if it is to be: a leaf that is not open may hold later ones.
+/// Why the pool cannot return to an earlier state: a leaf that is not open may hold later states.
 pub(crate) fn may_return(config: &PoolConfig, storage: &Storage, returns: bool) -> Option<String> {
     let is_open = |leaf: &VdevConfig| storage.vdevs().leaves().any(|open| open.guid == leaf.guid.0);
     let lacks_any = returns && config.tree.leaves().any(|leaf| !is_open(leaf));
@@ -114,14 +114,15 @@ pub(crate) fn listed(
     leaves.map(|leaf| Ok((leaf.guid.0, members::read_list(&inner.mos, leaf.dtl)?))).collect()
 }
 
-/// The txgs after `synced` up to `newest` gave birth to blocks of logs only. A leaf that missed something before may have missed them.
+/// In the txgs after `synced` up to `newest`, only log blocks were born. A leaf that missed txgs before may have missed
+/// these, too.
 pub(crate) fn miss_gap(inner: &Inner, synced: Txg, newest: Txg) {
     for leaf in inner.storage.vdevs().leaves().filter(|leaf| !leaf.health.missing().is_empty()) {
         leaf.health.add_missing(synced.next(), newest.next());
     }
 }
 
-/// Notes in the configuration which leaves were not found at this import, and where those are that stay closed.
+/// Records in the configuration which leaves this import did not find, and the paths of the leaves that stay closed.
 fn mark(config: &mut PoolConfig, storage: &Storage, disks: &HashMap<u64, Arc<dyn Disk>>) {
     let open: Vec<u64> = storage.vdevs().leaves().map(|leaf| leaf.guid).collect();
     mark_below(&mut config.tree, &open, disks);
@@ -145,7 +146,7 @@ fn mark_below(vdev: &mut VdevConfig, open: &[u64], disks: &HashMap<u64, Arc<dyn 
     vdev.children.iter_mut().for_each(|child| mark_below(child, open, disks));
 }
 
-/// The txgs of the newest two states that a device holds. Numbers in between may never have been used.
+/// The txgs of the newest two uberblocks of a device. The txgs between them may never have existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Newest {
     last: Txg,
@@ -165,7 +166,8 @@ impl Newest {
         self.last
     }
 
-    /// Whether a device lacks more than the last state of `latest`, in whose middle the power may have gone.
+    /// Whether a device lacks more than the newest state of `latest`. It may lack that one, because the power may have
+    /// failed while it was written.
     fn is_behind(self, latest: &Newest) -> bool {
         self.last < latest.before
     }
@@ -195,7 +197,7 @@ mod tests {
             all.iter().find(|(_, own)| own.is_behind(&latest)).map(|(guid, _)| *guid)
         };
         assert_eq!(behind([&[4, 5, 6], &[6, 5, 4]]), None);
-        // The power went in the middle of a txg; its number follows a gap.
+        // The power failed during a txg whose number does not follow the previous one.
         assert_eq!(behind([&[4, 5, 90], &[4, 5]]), None);
         assert_eq!(behind([&[4, 5], &[4, 5, 90]]), None);
         assert_eq!(behind([&[4, 5, 6], &[4]]), Some(3));

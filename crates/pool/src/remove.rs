@@ -1,10 +1,10 @@
-//! Devices that leave a pool: `zpool remove` of caches, spares and log devices.
+//! Removing devices: `zpool remove` of caches, spares and log devices.
 //!
 //! From:   the administrator, by way of the command line.
 //! To:     the lists of caches and spares; the configuration, in which a hole is left in the place of a log device; the allocator.
 //! Source: docs/format/12-auxiliary-vdevs.md §1.4, §2.9, §4; 01-labels-uberblock.md §5.1.
 //!
-//! A log device is drained first: nothing new is placed on it, and all logs are ended by syncs, which make safe what they hold.
+//! A log device is emptied first: no new blocks are placed on it, and syncs end all logs after making their changes durable.
 
 use dmu::Objset;
 use format::config::{TopConfig, VdevConfig, VdevKind};
@@ -19,7 +19,7 @@ use crate::state::Syncing;
 use crate::tree_change::let_go;
 use crate::{Error, Result, version};
 
-/// A log ends with its second sync; each further round is for one that began anew meanwhile.
+/// A log ends with its second sync. Further rounds are needed if a log restarts meanwhile.
 const ROUNDS_MAX: usize = 16;
 
 impl Pool {
@@ -43,7 +43,7 @@ impl Pool {
         self.remove_log(vdev.id as u32)
     }
 
-    /// Refuses what a return to the checkpoint could not undo.
+    /// Refuses a change that a return to the checkpoint could not undo.
     fn check_not_kept(&self) -> Result<()> {
         match self.checkpointed() {
             None => Ok(()),
@@ -69,7 +69,7 @@ impl Pool {
         for _ in 0..ROUNDS_MAX {
             match self.run(move |syncing| syncing.make_hole(id)) {
                 Ok(left) => {
-                    // Only now: until the txg was on disk, the devices were part of the pool.
+                    // This must come last: until the txg is on disk, the devices are part of the pool.
                     left.iter().for_each(let_go);
                     return Ok(());
                 }
@@ -83,7 +83,7 @@ impl Pool {
         })
     }
 
-    /// Ends all intent logs; one that is asked for again begins anew.
+    /// Ends all intent logs. A later commit starts a new one.
     pub(crate) fn end_logs(&self) -> Result<()> {
         self.discard_leftovers()?;
         self.inner.logged().values().for_each(|dataset| dataset.log.close());
@@ -109,7 +109,7 @@ impl Pool {
     }
 }
 
-/// What stands in the place of a top-level vdev that left.
+/// The configuration entry in the place of a removed top-level vdev.
 pub(crate) fn hole(id: u64) -> VdevConfig {
     let mut hole = VdevConfig::new(VdevKind::Hole, id, Guid(0));
     (hole.top, hole.whole_disk) = (Some(TopConfig::default()), Some(false));
@@ -118,8 +118,8 @@ pub(crate) fn hole(id: u64) -> VdevConfig {
 }
 
 impl Syncing<'_> {
-    /// Leaves a hole in the place of the log vdev `id`, on which nothing may be allocated; gives its devices. Where something is,
-    /// nothing new is placed there from now on.
+    /// Replaces the log vdev `id` by a hole and returns its devices. If blocks are still allocated on it, it is only closed
+    /// for new blocks.
     fn make_hole(&mut self, id: u32) -> Result<Vec<Leaf>> {
         self.state.keeping.check_none()?;
         let index = id as usize;
@@ -153,7 +153,7 @@ impl Syncing<'_> {
         Ok(left)
     }
 
-    /// Frees what a top-level vdev that left had in the MOS.
+    /// Frees the MOS objects of a removed top-level vdev.
     pub(crate) fn free_objects_of(&mut self, id: u32, gone: &VdevConfig) -> Result<()> {
         if let Some((array, maps)) = self.state.table.vdevs.remove(&id) {
             for map in maps.into_iter().filter(|map| map.0 != 0) {
@@ -164,7 +164,7 @@ impl Syncing<'_> {
         self.free_objects_of_leaves(gone)
     }
 
-    /// Frees what a vdev that left, and the leaves below it, had in the MOS of their own.
+    /// Frees the MOS objects that belong to a removed vdev and the leaves below it.
     pub(crate) fn free_objects_of_leaves(&mut self, gone: &VdevConfig) -> Result<()> {
         for leaf in gone.leaves() {
             self.state.listed.remove(&leaf.guid.0);

@@ -1,4 +1,4 @@
-//! The vdevs above a device that is replaced, or for which a spare fills in: what may join them, and which devices leave when all is resilvered.
+//! Vdevs of type `replacing` and `spare`: which devices may join them, and which devices leave when all is resilvered.
 //!
 //! From:   the configuration of the vdev tree.
 //! To:     `tree_change`, which changes the tree.
@@ -9,7 +9,7 @@ use format::config::{VdevConfig, VdevKind};
 
 use crate::{Error, Result};
 
-/// What a new device becomes beside the one that is there.
+/// The role of a new device beside the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joins {
     /// One more side of a mirror.
@@ -22,16 +22,16 @@ pub(crate) enum Joins {
 
 /// Key of a leaf that is a hot spare.
 pub(crate) const IS_SPARE: &str = "is_spare";
-/// Key of a leaf that is to stay when it is resilvered, in place of a spare or as one.
+/// Key of a leaf that stays when it is resilvered, in the place of a spare or as a spare.
 pub(crate) const UNSPARE: &str = "unspare";
-/// What the path of a device ends with that is replaced by one at the same path.
+/// Suffix of the path of a device that is replaced by a device at the same path.
 pub(crate) const OLD: &[u8] = b"/old";
 
 fn is_set(vdev: &VdevConfig, key: &str) -> bool {
     vdev.extra.get_u64(key).is_some_and(|flag| flag != 0)
 }
 
-/// Refuses what cannot be put beside child `at` of `parent`.
+/// Refuses a device that cannot be attached beside child `at` of `parent`.
 ///
 /// # Errors
 /// [`Error::NotAttachable`], [`Error::InReplacement`].
@@ -40,7 +40,7 @@ pub(crate) fn check(parent: &VdevConfig, at: usize, joins: Joins) -> Result<()> 
     match joins {
         Joins::Mirror if matches!(parent.kind, VdevKind::Root | VdevKind::Mirror) => Ok(()),
         Joins::Mirror => Err(Error::NotAttachable),
-        // A spare gives way to a spare, and a device to a device.
+        // A spare can be replaced by a spare only, and a device by a device only.
         _ if parent.kind == VdevKind::Spare && old_is_spare != (joins == Joins::Spare) => {
             Err(Error::InReplacement)
         }
@@ -53,8 +53,8 @@ pub(crate) fn check(parent: &VdevConfig, at: usize, joins: Joins) -> Result<()> 
     }
 }
 
-/// The leaves that are not needed any more, in the order in which they leave; `is_whole` says whether all devices below a vdev have
-/// everything.
+/// The leaves that are not needed any more, in the order in which they leave. `is_whole` tells whether all devices below a
+/// vdev hold all data.
 pub(crate) fn ended(tree: &VdevConfig, is_whole: &dyn Fn(&VdevConfig) -> bool) -> Vec<Guid> {
     let mut ended = Vec::new();
     for (parent, vdev) in
@@ -65,7 +65,7 @@ pub(crate) fn ended(tree: &VdevConfig, is_whole: &dyn Fn(&VdevConfig) -> bool) -
             VdevKind::Replacing if is_whole(newest) => {
                 ended.extend(older.iter().flat_map(VdevConfig::leaves).map(|leaf| leaf.guid));
                 if parent.kind == VdevKind::Spare && vdev.id == 0 {
-                    // What the spare filled in for is replaced.
+                    // The device for which the spare stands is replaced.
                     let spares = parent.children.iter().filter(|child| is_set(child, IS_SPARE));
                     ended.extend(spares.map(|spare| spare.guid));
                 }
@@ -99,11 +99,11 @@ fn superfluous(vdev: &VdevConfig, is_whole: &dyn Fn(&VdevConfig) -> bool) -> Vec
     }
 }
 
-/// Brings what is left of a vdev in order after its child `at` left. Gives a spare that is part of the pool for good from now on.
+/// Tidies a vdev after its child `at` left. Returns the spare that became a permanent part of the pool, if there is one.
 pub(crate) fn after_detach(parent: &mut VdevConfig, at: usize, gone: &VdevConfig) -> Option<Guid> {
     match parent.kind {
         VdevKind::Replacing if at > 0 => {
-            // The device that was to be replaced stays, and goes by its path again.
+            // The replacement is cancelled, so the old device gets its path back.
             let first = parent.children.first_mut()?;
             let gone_path = gone.path.as_deref()?;
             let path = first.path.as_mut()?;
@@ -127,7 +127,7 @@ pub(crate) fn after_detach(parent: &mut VdevConfig, at: usize, gone: &VdevConfig
     }
 }
 
-/// Notes that child 0 of a vdev with spares is back: it stays, and the spares leave when it has everything.
+/// Records that child 0 of a vdev with spares is back. It stays; the spares leave when it holds all data.
 pub(crate) fn note_return(tree: &mut VdevConfig, guid: Guid) {
     if tree.kind == VdevKind::Spare
         && let Some(first) = tree.children.first_mut().filter(|first| first.guid == guid)
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_leaves_when_what_it_filled_in_for_is_back_or_replaced() {
+    fn a_spare_leaves_when_its_device_is_back_or_replaced() {
         let spare = |first| vec![above(VdevKind::Spare, vec![first, flagged(2, IS_SPARE)])];
         assert_eq!(leaving(spare(leaf(1)), &[]), [0; 0]);
         assert_eq!(leaving(spare(flagged(1, UNSPARE)), &[]), [2]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_that_is_given_up_gives_the_device_its_path_back() {
+    fn a_cancelled_replacement_gives_the_device_its_path_back() {
         let path = |text: &str| Some(text.as_bytes().to_vec());
         let old = VdevConfig { path: path("/dev/a/old"), ..leaf(1) };
         let mut parent = above(VdevKind::Replacing, vec![old]);

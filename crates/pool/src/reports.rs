@@ -23,7 +23,7 @@ impl Inner {
         event
     }
 
-    /// Notes that something happened (`sysevent.fs.zfs.WHAT`), with what there is to say about it.
+    /// Adds an event `sysevent.fs.zfs.WHAT` with these fields.
     pub fn happened(&self, what: &str, about: &[(&str, &str)]) {
         let mut event = self.event(&format!("sysevent.fs.zfs.{what}"));
         about.iter().for_each(|(name, text)| event.insert(*name, *text));
@@ -38,7 +38,7 @@ impl Inner {
         self.events.post(event);
     }
 
-    /// Notes that a leaf has another state (`resource.fs.zfs.statechange`).
+    /// Adds an event for a changed state of a leaf (`resource.fs.zfs.statechange`).
     pub(crate) fn state_changed(&self, guid: format::Guid, state: &str) {
         let path = self.info().config.tree.find(guid).and_then(|leaf| leaf.path.clone());
         let mut event = self.event("resource.fs.zfs.statechange");
@@ -50,7 +50,7 @@ impl Inner {
         self.events.post(event);
     }
 
-    /// Notes a request that took a device too long, or takes it still (`ereport.fs.zfs.WHAT`).
+    /// Adds an event for a slow request, finished or not (`ereport.fs.zfs.WHAT`).
     pub(crate) fn note_request(&self, what: &str, leaf: &storage::Leaf, request: &storage::Request) {
         let stats = leaf.meter.stats();
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -70,7 +70,7 @@ impl Inner {
         self.events.post(event);
     }
 
-    /// Notes errors that devices made since this was asked last.
+    /// Adds events for the device errors since the last call.
     pub(crate) fn note_device_errors(&self) {
         let leaves = self.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
         for leaf in leaves {
@@ -78,7 +78,7 @@ impl Inner {
             let now = [stats.read_errors + stats.write_errors, stats.checksum_errors];
             let before = self.events.tell_errors(leaf.guid, now);
             for (kind, now, before) in [("io", now[0], before[0]), ("checksum", now[1], before[1])] {
-                // Errors that were cleared are none to tell of.
+                // Errors that were cleared are not reported.
                 if now <= before {
                     continue;
                 }
@@ -105,7 +105,7 @@ impl Pool {
         self.inner.events.newest()
     }
 
-    /// Forgets the events; gives how many there were.
+    /// Drops all events. Returns their number.
     #[must_use]
     pub fn clear_events(&self) -> u64 {
         self.inner.note_device_errors();

@@ -4,9 +4,9 @@
 //! To:     [`crate::Options::state`], with which an import starts from the one that was found.
 //! Source: docs/format/01-labels-uberblock.md §5.1, 05-space-maps.md §3 (frees wait two txgs for the sake of this).
 //!
-//! What is freed may be written over two txgs later, or earlier by who opens the pool anew. So the state before the last is
-//! whole unless a device lost something; of older ones every block has to be read before they can be believed. Nothing
-//! is written here.
+//! A freed block may be overwritten two txgs later, or earlier after a new import. So the last state but one is complete
+//! unless a device lost data. For older states, every block must be read to prove that they are complete. This module writes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use crate::pool::{Inner, Pool};
 use crate::roots;
 use crate::{Error, Result, labels};
 
-/// Txgs for which what is freed is left alone: states no older than this are tried unasked.
+/// Freed blocks stay untouched for this many txgs. States no older than this are tried without `-X`.
 const SAFE_TXGS: u64 = 2;
-/// Blocks in the hands of the readers at once, for each of them.
+/// Blocks that each reader has in work at once.
 const WINDOW_PER_READER: usize = 16;
 
 /// Which states may be returned to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewind {
-    /// Any that can be read, however old: all of its blocks are read to find out. Else only the last ones.
+    /// Try states of any age, and read all their blocks. Otherwise only the last states are tried.
     pub extreme: bool,
     /// None newer than this.
     pub max_txg: Option<Txg>,
@@ -63,8 +63,8 @@ impl Pool {
         let Some(newest) = states.first() else { return Ok(None) };
         let (newest, newest_time) = (newest.txg, newest.timestamp);
         let oldest_safe = newest.0.saturating_sub(SAFE_TXGS);
-        // The newest was written beside the one before it, which is whole as far as the devices are. Of earlier ones
-        // something may have been written over, by whoever did not know when it was freed.
+        // The newest state did not overwrite blocks of the one before, so that one is complete unless a device lost data.
+        // Blocks of earlier states may have been overwritten after an import, which does not know when blocks were freed.
         let is_whole = |nth: usize| nth < 2;
         let is_recent = |nth: usize, state: &Uberblock| is_whole(nth) || state.txg.0 >= oldest_safe;
         let max_txg = rewind.max_txg.unwrap_or(newest);
@@ -96,8 +96,8 @@ fn states_on(disks: &[Arc<dyn Disk>]) -> Vec<Uberblock> {
     states.into_values().rev().collect()
 }
 
-/// Opens the pool in this state and reads what must be readable; gives how many blocks of files are not. `None` if it
-/// cannot be used.
+/// Opens the pool in this state and reads all required metadata. Returns the number of unreadable file blocks; `None` if the
+/// state cannot be used.
 fn try_state(
     disks: &[Arc<dyn Disk>],
     state: &FoundState,
@@ -107,7 +107,7 @@ fn try_state(
     let options = Options { read_only: true, state: Some(state.clone()), new_name: None, ..options.clone() };
     let pool = match Pool::import_disks(disks.to_vec(), options) {
         Ok(pool) => pool,
-        // In another state of the pool this is not otherwise.
+        // Another state of the pool would give the same error.
         Err(error @ (Error::Unreadable { .. } | Error::MissingDevices { .. } | Error::Busy { .. })) => {
             return Err(error);
         }
@@ -124,8 +124,8 @@ fn try_state(
     Ok(found.unwrap_or_default())
 }
 
-/// Reads the MOS, every dataset's root, and of the datasets what was born after `since`. `None` if metadata cannot be
-/// read, else how many blocks of files cannot.
+/// Reads the MOS, every dataset's root, and all blocks of datasets that were born after `since`. Returns the number of
+/// unreadable file blocks; `None` if metadata cannot be read.
 fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
     let mut whole = true;
     let mut roots = roots::roots(inner, &mut |_, _| whole = false)?;

@@ -1,4 +1,4 @@
-//! How far a scrub or resilver is, as the pool keeps it on disk (06 §1.5).
+//! The progress of a scrub or resilver, as stored in the MOS (06 §1.5).
 //!
 //! From:   `scrub`, which writes it; OpenZFS, which may have left one in the middle.
 //! To:     imports, which judge it; the first sync after one, which has a foreign scrub begin anew.
@@ -31,8 +31,8 @@ pub fn write(mos: &Mos, tx: &Tx, scan: &Scan) -> Result<()> {
     mos.set_directory(tx, KEY, &Value::from_u64s(&scan.to_words()))
 }
 
-/// For the first sync after an import: a scrub or resilver in the middle begins anew, since the datasets in its queue may come
-/// and go from now on without its being told.
+/// For the first sync after an import: restarts an unfinished scrub or resilver. From now on, datasets may be created and
+/// destroyed without an update of its queue.
 pub(crate) fn restart_foreign(mos: &Mos, tx: &Tx) -> Result<()> {
     let under_way = |scan: &Scan| scan.is_scrubbing() || scan.is_resilvering();
     let Some(scan) = read(mos)?.filter(under_way) else { return Ok(()) };

@@ -1,7 +1,7 @@
-//! What the visitor of a scrub and those who order it tell each other.
+//! The state that the scrub thread shares with the callers that start, pause and cancel scrubs.
 //!
-//! From:   `scrub`: who begins, pauses or cancels one, and the thread that carries it out.
-//! To:     the pool, which ends the visit when it is let go.
+//! From:   `scrub`: its callers and its thread.
+//! To:     the pool, which stops the thread when it is closed.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -56,13 +56,13 @@ pub enum Order {
     Go,
     /// Wait for another order.
     Pause,
-    /// Give up; the state on disk says so.
+    /// Stop for good; the state on disk says so.
     Cancel,
-    /// The pool is let go; the state on disk stays as it is.
+    /// Stop because the pool is closed; the state on disk stays as it is.
     Leave,
 }
 
-/// How far the visitor is, and what it is to do.
+/// Progress of the scrub thread, and the order for it.
 #[derive(Default)]
 pub struct State {
     /// The visitor.
@@ -71,23 +71,23 @@ pub struct State {
     pub running: bool,
     /// What it is to do.
     pub order: Order,
-    /// The state on disk with what was done since.
+    /// The state on disk, updated by the progress since.
     pub scan: Option<Scan>,
     /// When it was paused, seconds since 1970.
     pub paused_at: u64,
-    /// Lost blocks that it met and that are not in the log on disk yet.
+    /// Damaged blocks found that are not in the error log on disk yet.
     pub errors: BTreeSet<DataError>,
     /// Why it could not go on.
     pub failed: Option<String>,
 }
 
-/// A pool's visitor, if one is at work.
+/// A pool's scrub thread, if one runs.
 #[derive(Default)]
 pub struct Scrubber {
     state: Mutex<State>,
-    /// Signalled when the order changes and when the visitor ends.
+    /// Signalled when the order changes and when the thread ends.
     pub changed: Condvar,
-    /// Held by who begins, pauses or cancels, until it is on disk: one does not overtake the other.
+    /// Callers that start, pause or cancel hold this lock until their change is on disk, so that changes keep their order.
     turn: Mutex<()>,
 }
 
@@ -100,10 +100,9 @@ impl Scrubber {
         self.state.lock().expect("no code panics while holding the scrub state")
     }
 
-    /// The turn to begin, pause or cancel.
+    /// Takes the lock for starting, pausing or cancelling.
     ///
-    /// # Panics
-    /// A thread panicked while it had its turn.
+    /// # Panics A thread panicked while it held the lock.
     pub fn turn(&self) -> Ranked<MutexGuard<'_, ()>> {
         Ranked::lock(Rank::ScrubTurn, || self.turn.lock().expect("no code panics while it has its turn"))
     }
@@ -122,7 +121,7 @@ impl Scrubber {
         self.changed.wait(state).expect("no code panics while holding the scrub state")
     }
 
-    /// What the visitor is to do now; waits while it is paused.
+    /// The present order for the scrub thread. Blocks while the scrub is paused.
     pub fn order(&self) -> Order {
         let mut state = self.lock();
         while state.order == Order::Pause {
@@ -131,13 +130,13 @@ impl Scrubber {
         state.order
     }
 
-    /// Ends the visit without a word on disk: the pool is let go.
+    /// Stops the thread because the pool is closed. Changes nothing on disk.
     pub(crate) fn leave(&self) {
         self.give(Order::Leave);
         self.join();
     }
 
-    /// Waits for the end of the visitor's thread.
+    /// Waits until the scrub thread has ended.
     pub fn join(&self) {
         let thread = self.lock().thread.take();
         if let Some(thread) = thread

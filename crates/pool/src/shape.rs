@@ -10,15 +10,15 @@ use format::config::{VdevConfig, VdevKind};
 use storage::layout::{Draid, DraidSpec, Raidz, Spread};
 use storage::{Layout, Leaf, Shape, Side};
 
-/// The shape of a top-level vdev; `find` gives a leaf if its device is open. [`Shape::Missing`] where too few are.
+/// The shape of a top-level vdev; `find` gives a leaf if its device is open. [`Shape::Missing`] if too few devices are open.
 pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<Leaf>) -> Shape {
-    // All leaves below a child hold the same: a child may be in the middle of a replacement, or have its spare in use.
+    // All leaves below a child hold the same data: the child may be a `replacing` or `spare` vdev.
     let below = |vdev: &VdevConfig| -> Vec<Option<Leaf>> { vdev.leaves().map(find).collect() };
     let is_mirror =
         |vdev: &VdevConfig| matches!(vdev.kind, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare);
     match &vdev.kind {
         VdevKind::Disk | VdevKind::File => find(vdev).map_or(Shape::Missing, Shape::Disk),
-        // OpenZFS makes such mirrors in its own tests only. One of a single side spreads its blocks as that does.
+        // OpenZFS makes mirrors of raidz vdevs in its own tests only. A mirror with one side has the layout of that side.
         _ if is_mirror(vdev) && !vdev.walk().all(|side| side.kind.is_leaf() || is_mirror(side)) => {
             match &vdev.children[..] {
                 [VdevConfig { kind: VdevKind::Raidz { nparity }, children, .. }] => {
@@ -41,7 +41,7 @@ pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<L
             let sides = vdev.children.iter().map(|child| Side::new(below(child))).collect();
             parity(draid(vdev).ok_or(Layout::Draid), sides)
         }
-        // Its mapping is read when more of the pool can be.
+        // Its mapping is read later, when the MOS can be read.
         VdevKind::Indirect => Shape::Moved(Arc::default()),
         _ => Shape::Missing,
     }
@@ -54,7 +54,7 @@ fn raidz(vdev: &VdevConfig, nparity: u64, sides: Vec<Side>) -> Shape {
     parity(layout.ok_or(Layout::ImpossibleRaidz), sides)
 }
 
-/// How a draid vdev spreads blocks; `None` if it cannot be, or its devices are in several failure domains.
+/// Layout of a draid vdev; `None` if its values are invalid, or if it has several failure domains.
 fn draid(vdev: &VdevConfig) -> Option<Spread> {
     let VdevKind::Draid { nparity, ndata, nspares, ngroups } = vdev.kind else { return None };
     let children = vdev.children.len() as u64;

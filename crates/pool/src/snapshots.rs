@@ -1,4 +1,4 @@
-//! What a user of the pool asks of it about snapshots, clones and holds.
+//! What callers ask of an open pool about snapshots, clones and holds.
 
 use dsl::new_names;
 use dsl::room::Reserve;
@@ -36,7 +36,7 @@ impl Pool {
         })
     }
 
-    /// Runs a job; once more in a later txg if it cannot be done in this one.
+    /// Runs a job. If the job must wait for a later txg, runs it once more there.
     fn retry<J>(&self, job: impl Fn() -> J) -> Result<()>
     where
         J: FnOnce(&mut Syncing<'_>) -> Result<()> + Send + 'static,
@@ -49,7 +49,8 @@ impl Pool {
         }
     }
 
-    /// Destroys snapshots in one txg, or none. With `defer`, those that are held or cloned go when they no longer are.
+    /// Destroys all snapshots in one txg, or none. With `defer`, snapshots with holds or clones are destroyed when the last
+    /// of these is gone.
     ///
     /// # Errors
     /// [`Error::HasClones`], [`Error::Held`], [`Error::DatasetBusy`], [`Error::NoDataset`].
@@ -89,7 +90,7 @@ impl Pool {
         })
     }
 
-    /// Makes the file system or volume what its newest snapshot (`pool/fs@snap`) is. Nobody may have it open.
+    /// Rolls a file system or volume back to its newest snapshot (`pool/fs@snap`). It must not be open.
     ///
     /// # Errors
     /// [`Error::NotNewest`], [`Error::DatasetBusy`], [`Error::NoDataset`].
@@ -99,7 +100,7 @@ impl Pool {
         self.run_beside(Reserve::Half, 1, move |syncing| syncing.change(|dsl| dsl.rollback(&fs, &leaf)))
     }
 
-    /// Creates `name` with what the snapshot `origin` holds, and local properties.
+    /// Creates `name` as a clone of the snapshot `origin`, with local properties.
     ///
     /// # Errors
     /// [`Error::NoDataset`], [`Error::Exists`], [`Error::NameTooLong`], [`Error::InvalidName`].
@@ -111,7 +112,7 @@ impl Pool {
         })
     }
 
-    /// Bytes that would be free again if the snapshots were destroyed, all of them.
+    /// Bytes that destroying all of these snapshots would free.
     ///
     /// # Errors
     /// [`Error::NoDataset`], or the DSL cannot be read.
@@ -122,14 +123,15 @@ impl Pool {
         holds::reclaims(&self.inner.view(), &ids)
     }
 
-    /// Makes a clone the owner of the snapshots that it shares with what it was cloned from, which becomes its clone.
+    /// Promotes a clone: it takes over the snapshots that it shares with its origin's dataset, and that dataset becomes its
+    /// clone.
     ///
     /// # Errors
     /// [`Error::NotAClone`], [`Error::SnapshotConflict`], [`Error::NoSpace`] beyond a quota, [`Error::NoDataset`].
     pub fn promote(&self, name: &str) -> Result<()> {
         let full = name.to_owned();
         self.run(move |syncing| syncing.change(|dsl| dsl.promote(&full)))?;
-        // Snapshots inherit from where they are now.
+        // The moved snapshots now inherit from their new dataset.
         self.refresh_settings()
     }
 
@@ -163,8 +165,8 @@ impl Pool {
         all_or_first_error(|report| self.survey_bookmarks(fs, &mut |_, error| report(error)))
     }
 
-    /// As [`Pool::bookmarks`], for those who only look: those with names that none may have are left out, and `report` is
-    /// told of them, by the name of the dataset that they are in.
+    /// As [`Pool::bookmarks`], for callers that only show the list. It leaves out bookmarks with invalid names, and calls
+    /// `report` for each with the name of its dataset.
     ///
     /// # Errors
     /// [`Error::NoDataset`], or they cannot be read.
@@ -211,7 +213,7 @@ impl Pool {
         })
     }
 
-    /// Lets go of snapshots held under `tag`.
+    /// Releases the holds `tag` of these snapshots.
     ///
     /// # Errors
     /// [`Error::NoDataset`]; [`Error::NoHold`].
@@ -236,7 +238,7 @@ impl Pool {
         all_or_first_error(|report| self.survey_holds(info, report))
     }
 
-    /// As [`Pool::holds`], for those who only look: tags that none may have are left out, and `report` is told of them.
+    /// As [`Pool::holds`], for callers that only show the list. It leaves out invalid tags and calls `report` for each.
     ///
     /// # Errors
     /// If they cannot be read.

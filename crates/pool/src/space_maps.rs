@@ -1,4 +1,4 @@
-//! Space maps on disk: loading what is allocated, appending what changed.
+//! Space maps on disk: loading allocated segments and appending changes.
 //!
 //! Source: docs/format/05-space-maps.md.
 
@@ -21,7 +21,7 @@ use crate::{Error, Result};
 const LE: ByteOrder = ByteOrder::Little;
 /// log2 of a space map's indirect blocks.
 const INDIRECT_SHIFT: u8 = 14;
-/// A map is rewritten when it is this many times as long as it need be …
+/// A map is condensed when it is this many times longer than necessary …
 const CONDENSE_FACTOR: u64 = 2;
 /// … and longer than this many blocks.
 const CONDENSE_BLOCKS: u64 = 4;
@@ -111,7 +111,7 @@ fn map_entry(entry: &Entry) -> MapEntry {
     }
 }
 
-/// Reads the log space maps (05 §5): what must be replayed on top of the metaslabs' own maps.
+/// Reads the log space maps (05 §5). Their entries apply after those of the metaslabs' own maps.
 pub(crate) fn load_logs(mos: &Mos, tops: &[TopVdev], unflushed: &BTreeMap<u32, Vec<u64>>) -> Result<Logs> {
     let mut logs = Logs::new();
     let Some(zap_id) = mos.directory_object("com.delphix:log_spacemap_zap")? else { return Ok(logs) };
@@ -149,8 +149,8 @@ pub(crate) fn load_logs(mos: &Mos, tops: &[TopVdev], unflushed: &BTreeMap<u32, V
     Ok(logs)
 }
 
-/// Before a map is written anew: what it holds (`stored` bytes) with `change` is what the allocator calls allocated. The header
-/// comes from the disk, so this is an error and no assertion.
+/// Check before a map is condensed: its allocated bytes (`stored`) plus `change` must equal the allocated bytes of the
+/// allocator. `stored` comes from disk, so a difference is an error and not a broken invariant.
 fn check_condensed(
     stored: i64,
     change: &MetaslabChange,
@@ -183,7 +183,7 @@ pub struct Source<'a> {
     pub tops: &'a [TopVdev],
     /// Where the maps are.
     pub maps: &'a MapTable,
-    /// What lies in log space maps only.
+    /// Changes that only log space maps contain.
     pub logs: &'a Logs,
 }
 
@@ -200,7 +200,7 @@ impl SpaceMapSource for Source<'_> {
                 Ok(())
             });
             match replayed {
-                // A map made in the txg that is being synced: nothing was there before.
+                // A map made in the syncing txg. It has no older contents.
                 Err(Error::Dmu(dmu::Error::NoObject(_))) => {}
                 other => other?,
             }
@@ -237,7 +237,7 @@ impl MapWriter<'_> {
             vec![to_entries(Kind::Alloc, &change.allocs), to_entries(Kind::Free, &change.frees)];
         let metaslab = allocator.metaslabs(change.vdev).and_then(|all| all.get(change.metaslab as usize));
         let metaslab = metaslab.expect("the allocator reports changes of its own metaslabs");
-        // Only the first pass condenses: later ones must change as little as possible to come to rest.
+        // Only the first pass condenses maps. Later passes must change as little as possible, so that the sync converges.
         if self.pass == 1
             && let Some(runs) = metaslab.allocated_runs()
             && self.is_worth_condensing(id, runs.len() as u64)?
@@ -364,7 +364,7 @@ pub(crate) fn put_header(object: &Arc<dmu::Object>, tx: &Tx, header: &Header) {
     });
 }
 
-/// Gives the space of a block back, for the second txg after `txg`.
+/// Frees the space of a block. It can be allocated again from the second txg after `txg` on.
 pub(crate) fn free_extents(
     storage: &Storage,
     allocator: &mut Allocator,
@@ -373,7 +373,8 @@ pub(crate) fn free_extents(
 ) -> Result<(), dmu::Error> {
     let (extents, lost) = storage.extents_found(block).map_err(WriteError::from)?;
     if let Some(error) = lost {
-        // The pieces that a lost header named are found no more, and stopping here would stop the pool at each import.
+        // If a gang header is lost, its pieces cannot be found. The free continues without them, because an error here would
+        // stop the pool after each import.
         tracing::error!(?block, %error, "the header of a gang is lost: its pieces stay allocated");
     }
     for dva in extents {
@@ -396,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_whose_header_contradicts_its_metaslab_is_not_written_anew() {
+    fn a_map_whose_header_contradicts_its_metaslab_is_not_condensed() {
         let change = MetaslabChange {
             vdev: VdevId(0),
             metaslab: 3,

@@ -1,4 +1,5 @@
-//! Hot spares that fill in for devices: `zpool replace POOL DEVICE SPARE`, by themselves when a device fails, and back again.
+//! Hot spares: putting a spare in the place of a device (`zpool replace POOL DEVICE SPARE`, or automatically when a device
+//! fails), and returning it.
 //!
 //! From:   the administrator; the server, which looks at the devices now and then.
 //! To:     `tree_change`, which puts a spare beside the device; the label of a spare that is not needed any more.
@@ -20,7 +21,7 @@ use crate::tree_change::Joining;
 use crate::{Error, Result};
 
 impl Pool {
-    /// Has a spare of the pool fill in for the leaf `guid`.
+    /// Puts a spare of the pool in the place of the leaf `guid`.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::SpareInUse`]; as [`Pool::replace`].
@@ -41,8 +42,8 @@ impl Pool {
         taken
     }
 
-    /// The devices that failed or are not there and for which a spare may fill in, and how many devices are held that may be spares.
-    /// Whoever has them used tries again when this changes.
+    /// The failed or missing devices that a spare may replace, and the number of held devices that may be spares. The caller
+    /// tries again when this value changes.
     #[must_use]
     pub fn wants_spares(&self) -> Option<(Vec<Guid>, usize)> {
         let held = self.inner.aux_disks.lock().expect("guards a plain list").len();
@@ -51,10 +52,9 @@ impl Pool {
         (!lost.is_empty()).then_some((lost, held))
     }
 
-    /// Has spares fill in for devices that failed or are not there. Gives the devices for which one does now.
+    /// Puts spares in the place of failed or missing devices. Returns the devices that got a spare.
     ///
-    /// # Errors
-    /// The lists of spares cannot be read. Spares that cannot be used are told of in the log.
+    /// # Errors The list of spares cannot be read. Spares that cannot be used are only logged.
     pub fn use_spares(&self) -> Result<Vec<Guid>> {
         let Some((lost, _)) = self.wants_spares() else { return Ok(Vec::new()) };
         let mut spares: Vec<AuxVdev> = self.aux_vdevs()?;
@@ -80,7 +80,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// The leaves for which a spare should fill in, and none does. What an administrator took out of use needs none.
+    /// The leaves that need a spare and have none. Leaves that an administrator took offline need none.
     fn without_spare(&self) -> Vec<Guid> {
         let config = self.info().config.clone();
         let mut lost = Vec::new();
@@ -103,7 +103,7 @@ impl Inner {
         !self.is_offline(leaf) && (has_failed || !self.is_open(leaf.guid.0))
     }
 
-    /// The open device of a spare: it is not held as a spare any more.
+    /// Takes the open device of a spare out of the list of held spares.
     fn take_spare(&self, path: &Path) -> Result<Arc<dyn Disk>> {
         let mut held = self.aux_disks.lock().expect("guards a plain list");
         match held.iter().position(|disk| disk.path() == path) {
@@ -116,7 +116,7 @@ impl Inner {
         self.aux_disks.lock().expect("guards a plain list").push(disk);
     }
 
-    /// The label of a spare that left the tree says again that it is one.
+    /// Writes a spare label to a spare that left the tree.
     pub(crate) fn is_spare_again(&self, leaf: &Leaf, guid: Guid) {
         let version = self.info().config.version;
         if let Err(error) = aux_vdevs::label_spare(&leaf.disk, guid, version) {

@@ -28,12 +28,12 @@ use crate::state::Syncing;
 use crate::tree_change::pull_up;
 use crate::{Error, Result};
 
-/// Rounds in which the intent logs are moved off the log devices.
+/// Maximal number of rounds for emptying the log devices.
 const ROUNDS_MAX: usize = 16;
 /// A block of an intent log that is being written when a device is taken offline belongs to one of so many txgs.
 const TXGS_BEGUN: usize = 3;
 
-/// The new pool, and the devices that it took along.
+/// The new pool and its devices.
 pub struct SplitOff {
     pool: Pool,
     leaves: Vec<Leaf>,
@@ -103,7 +103,7 @@ impl Pool {
         Ok(SplitOff { pool, leaves })
     }
 
-    /// Takes the sides offline. Where the pool has log devices, nothing may be left on them: the new pool does not have them.
+    /// Takes the sides offline. If the pool has log devices, they must be empty, because the new pool does not get them.
     fn take_apart(&self, sides: &[Guid], name: &str) -> Result<(Apart, Vec<Leaf>)> {
         for _ in 0..ROUNDS_MAX {
             self.end_logs()?;
@@ -119,7 +119,7 @@ impl Pool {
         })
     }
 
-    /// Brings the MOS of a pool that was split off in order: what belongs to vdevs that it does not have is freed.
+    /// Cleans up the MOS of a split-off pool: frees the objects of vdevs that it does not have.
     pub(crate) fn settle_split(&self, apart: &Arc<Apart>) -> Result<()> {
         let apart = apart.clone();
         self.run(move |syncing| syncing.settle_split(&apart))
@@ -199,7 +199,7 @@ impl Syncing<'_> {
         logs.map(|vdev| VdevId(vdev.id as u32)).collect()
     }
 
-    /// Whether something lies on a log device.
+    /// Whether blocks are allocated on a log device.
     fn uses_logs(&self) -> bool {
         self.log_devices().into_iter().any(|id| !self.state.allocator.is_empty(id))
     }

@@ -1,4 +1,4 @@
-//! What the open pool is: the parts that its users, its datasets and its sync thread share.
+//! The state of an open pool that its users, its datasets and its sync thread share.
 //!
 //! From:   `create` and `import`, which fill it.
 //! To:     every module that reads or changes the pool. The pool and its open datasets name each other, and so do a pool and the
@@ -59,8 +59,8 @@ const TX_INDIRECT_BLOCK: u64 = 128 << 10;
 /// Vdevs with this many metaslabs lend one to the intent log in OpenZFS; it is not counted as usable.
 const EMBEDDED_LOG_METASLABS: u64 = 64;
 
-/// Bytes of records that are encoded before their txg syncs: what the cores get done while another txg's last
-/// writes reach the disks.
+/// Bytes of records that are encoded before their txg syncs. The cores encode about this much while the last writes of the
+/// previous txg reach the disks.
 const AHEAD_BYTES: u64 = 32 << 20;
 
 /// What `zpool list` and `zpool status` tell, as of the last sync.
@@ -72,7 +72,7 @@ pub struct Info {
     pub space: Space,
     /// Space per top-level vdev id.
     pub vdev_space: BTreeMap<u32, Space>,
-    /// guid → how many use it, of all enabled features; empty for legacy versions.
+    /// Enabled features: guid → number of uses. Empty for legacy versions.
     pub features: BTreeMap<String, u64>,
     /// What the dedup tables hold.
     pub dedup: Counts,
@@ -98,7 +98,7 @@ impl Info {
     }
 }
 
-/// Shared by everyone who uses the pool, and by threads that work for it.
+/// Shared by all users of the pool and by its threads.
 pub struct Inner {
     /// Devices, cache and workers.
     pub storage: Arc<Storage>,
@@ -112,27 +112,27 @@ pub struct Inner {
     /// The objects that describe the pool.
     pub mos: Mos,
     pub(crate) datasets: Mutex<HashMap<ObjectId, Weak<Dataset>>>,
-    /// Datasets with intent logs that syncs must look after: kept even when their users let go of them.
+    /// Datasets whose intent logs syncs must visit. They stay open even without users.
     pub(crate) logged: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
     /// Space for log blocks of the open txg.
     pub(crate) log_space: LogSpace,
-    /// Datasets with transactions in the open txg: kept even when their users let go of them.
+    /// Datasets with transactions in the open txg. They stay open even without users.
     pub(crate) dirty: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
     pub(crate) read_only: Option<String>,
     /// Why this build would not write the pool, whoever asked.
     pub(crate) refused: Option<String>,
     pub(crate) info: RwLock<Info>,
-    /// What transactions in flight may add below each directory.
+    /// Bytes that transactions in flight may add below each directory.
     pub(crate) promises: Promises,
     /// Readers of the DSL hold it shared; jobs that change several of its objects, exclusively.
     pub(crate) dsl: RwLock<()>,
     pub(crate) altroot: Option<String>,
-    /// The command that is being carried out, to be noted in the history by the first change it makes.
+    /// The running command. The first change that it makes writes it to the history.
     pub(crate) command: Mutex<Option<String>>,
-    /// The thread that carries out a scrub or resilver: it ends before the pool does.
+    /// The thread of a scrub or resilver. It ends before the pool is closed.
     pub scrub: Scrubber,
     pub(crate) treater: Treater,
-    /// The states on the disks that other processes read.
+    /// Leases: states on the disks that other processes read.
     pub(crate) leases: Leases,
     pub(crate) events: Events,
     /// Who uses the pool.
@@ -149,7 +149,7 @@ pub struct Inner {
     pub(crate) kept: AtomicU64,
 }
 
-/// What `create` and `import` know of a pool before anybody uses it.
+/// State of a pool that `create` and `import` collect before the pool is in use.
 pub(crate) struct Parts {
     pub(crate) storage: Arc<Storage>,
     pub(crate) budget: Arc<DirtyBudget>,
@@ -263,7 +263,7 @@ impl Inner {
         dirty.into_values().collect()
     }
 
-    /// Encodes some of the open txg's records while the syncing one is on its way to the disks.
+    /// Encodes some of the open txg's records while the syncing txg is written to the disks.
     pub(crate) fn encode_ahead(&self) {
         let dirty = self.dirty.lock().expect("no code panics while holding the dirty datasets");
         let datasets: Vec<_> = dirty.values().cloned().collect();
@@ -274,8 +274,8 @@ impl Inner {
         }
     }
 
-    /// Bytes of the normal class with parity taken out and without what OpenZFS keeps for intent logs, of vdevs that
-    /// take new blocks. Special and dedup vdevs count for nothing here, as in OpenZFS 2.1 and 2.3.
+    /// Usable bytes of the normal class: without parity, without the metaslabs that OpenZFS reserves for intent logs, and
+    /// only of vdevs that take new blocks. Special and dedup vdevs do not count, as in OpenZFS 2.1 and 2.3.
     pub(crate) fn dspace(&self) -> u64 {
         let closed = self.non_allocating.lock().expect("guards a plain list").clone();
         let is_counted =
@@ -342,7 +342,7 @@ impl Inner {
         }
     }
 
-    /// Whether somebody uses a dataset. It may be open all the same: its intent log keeps it.
+    /// Whether a dataset has users. A dataset without users may still be open because of its intent log.
     pub(crate) fn is_used(&self, id: ObjectId) -> bool {
         let by_log = usize::from(self.logged().contains_key(&id));
         self.datasets().get(&id).is_some_and(|open| open.strong_count() > by_log)
@@ -353,8 +353,8 @@ impl Inner {
         self.groups.wait_for_room(|| self.look_at_load());
     }
 
-    /// The space that one transaction with `hold` needs, its data in `copies` copies. Only an estimate: once it has
-    /// changed something, that is counted exactly ([`DirtyBudget::space`]).
+    /// Estimated space for one transaction with `hold`, with its data in `copies` copies. Changes that it has made are
+    /// counted exactly ([`DirtyBudget::space`]).
     pub(crate) fn need_of(&self, hold: &Hold, copies: u8) -> Need {
         let vdevs = self.storage.vdevs();
         let data = match (hold.bytes, hold.blocks) {
@@ -379,14 +379,15 @@ impl Inner {
         if self.budget.has_table() { self.budget.cost_of_entries(entries) } else { 0 }
     }
 
-    /// Begins a transaction that needs this much space, however much is dirty; `None` if that has to wait.
+    /// Begins a transaction that needs this much space, regardless of the dirty bytes. `None` if it would have to wait for
+    /// space.
     pub(crate) fn try_begin(&self, need: &Need) -> Result<Option<Tx>> {
         self.check_writable()?;
         self.look_at_load();
         self.groups.try_begin(need)
     }
 
-    /// Does that unless it would have to wait.
+    /// As above, but also `None` if the write throttle would delay it.
     pub(crate) fn begin_at_once(self: &Arc<Self>, hold: &Hold, copies: u8) -> Result<Option<Tx>> {
         self.check_writable()?;
         self.groups.begin_at_once(&self.need_of(hold, copies), || self.look_at_load())
@@ -402,7 +403,7 @@ impl Inner {
     /// Bytes dirty now; tells the engines of compression whether writers are delayed for them.
     pub(crate) fn look_at_load(&self) -> u64 {
         let dirty = self.budget.bytes();
-        // What follows from the calls alone knows no load.
+        // A stepwise pool must not depend on the load.
         let delayed = !self.groups.stepwise && self.groups.limits.delays(dirty);
         self.storage.deflate().set_throttled(delayed);
         dirty
@@ -431,20 +432,20 @@ impl Inner {
             if let Err(error) = &done
                 && syncing.changes() != before
             {
-                // Half a job must not become the state of the pool.
+                // A half-done job must not become the state of the pool.
                 syncing.broken = Some(Error::Unfinished(error.to_string()));
             }
-            // Nobody waits any more only when the caller's thread is gone; the job is done all the same.
+            // The receiver is gone only if the caller's thread ended. The job is done anyway.
             let _ = sender.send(done);
         });
         let txg = self.groups.queue(|| self.jobs().push(task))?;
-        // Not the txg open by then: how many there are must follow from the calls alone.
+        // It waits for this txg and not for the one open then, because the number of txgs must depend on the calls alone.
         self.groups.sync_to(txg)?;
         receiver.recv().expect("a queued job runs before its txg is synced")
     }
 }
 
-/// An open dataset. Cloned freely within an `Arc`; the pool keeps it as long as anybody does.
+/// An open dataset, shared as an `Arc`.
 pub struct Dataset {
     pub(crate) pool: Arc<Inner>,
     /// The DSL dataset object in the MOS.
@@ -455,22 +456,22 @@ pub struct Dataset {
     pub(crate) objset: Arc<Objset>,
     pub(crate) is_snapshot: bool,
     pub(crate) settings: RwLock<Arc<Settings>>,
-    /// A stream goes into it: it is written, whatever its property `readonly` says.
+    /// A stream is received into it, so it is writable even with `readonly=on`.
     pub(crate) arriving: AtomicBool,
-    /// A mount has the option `rw`, whatever the property `readonly` says.
+    /// A mount has the option `rw`, which overrides the property `readonly`.
     pub(crate) mounted_writable: AtomicBool,
     /// Its own limits and use, as of the last sync.
     pub(crate) own: Mutex<Own>,
     pub(crate) destroyed: AtomicBool,
-    /// Counts changes of what the file system itself keeps about its use.
+    /// Generation of the settings that the file system itself stores.
     pub(crate) revision: AtomicU64,
     /// The intent log.
     pub(crate) log: Log,
-    /// The pool keeps it alive until the open txg is synced.
+    /// It stays open until the open txg is synced.
     pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
     pub(crate) active_features: Mutex<BTreeSet<String>>,
-    /// What the crate above keeps of it, once for all who use it.
+    /// A value of the crate above, one per open dataset.
     pub(crate) above: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
@@ -530,17 +531,17 @@ pub(crate) struct SyncState {
     pub(crate) config_dirty: bool,
     /// The last uberblock on disk; its root is a hole in a pool that was never synced.
     pub(crate) uberblock: Uberblock,
-    /// What writing the MOS added to its own size and is not yet in the books.
+    /// Growth of the MOS by its own sync that is not accounted yet.
     pub(crate) mos_delta: Sizes,
     /// Blocks of what was destroyed wait to be freed.
     pub(crate) freeing: bool,
     /// The checkpoint, and what it keeps.
     pub(crate) keeping: Keeping,
-    /// Work of the first sync after an import is still to be done.
+    /// The first sync after an import has not run yet.
     pub(crate) fresh: bool,
     /// The salt must be written into the MOS.
     pub(crate) new_salt: Option<[u8; 32]>,
-    /// What the pool is called on the disks, if it goes by another name only as long as it is imported.
+    /// Name of the pool in its labels, if this import uses a temporary name.
     pub(crate) name_on_disk: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! A pool whose device refuses writes: suspended until `zpool clear`, or given up.
+//! Suspension: a pool whose device refuses writes waits for `zpool clear`, or stops.
 //!
-//! From:   `server`, which has somebody who can repair the cause, and commands that ask how the pool is.
+//! From:   `server`, whose user can repair the cause, and commands that ask for the state.
 //! To:     [`storage::Suspension`], where the refused operations wait.
 
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use storage::{FailMode, Refused, Suspension};
 use crate::pool::{Inner, Pool};
 use crate::{Error, Result};
 
-/// How long one retry of the refused operations is waited for.
+/// Time limit of one retry of the refused operations.
 const RETRY: Duration = Duration::from_secs(20);
-/// How often a wait for a sync looks whether I/O was suspended.
+/// Interval at which a wait for a sync checks whether I/O is suspended.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Why a pool takes no changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// `zpool clear` has the refused writes tried again. Otherwise nothing is written until the next import.
+    /// `zpool clear` retries the refused writes. Without it, nothing is written until the next import.
     pub can_resume: bool,
     /// `failmode` as the pool property spells it.
     pub failmode: &'static str,
@@ -28,7 +28,7 @@ pub struct Trouble {
     pub why: String,
 }
 
-/// Tells of suspensions, and does not keep the pool open.
+/// Reports suspensions. It does not keep the pool open.
 #[derive(Debug)]
 pub struct SuspensionWatch {
     suspension: Arc<Suspension>,
@@ -47,7 +47,7 @@ impl Inner {
         self.storage.suspension()
     }
 
-    /// Notes suspensions since this was asked last, as events.
+    /// Adds events for the suspensions since the last call.
     pub(crate) fn note_suspensions(&self) {
         let (count, last) = self.suspension().history();
         let Some(refused) = last.filter(|_| self.events.note_suspension(count)) else { return };
@@ -62,8 +62,8 @@ impl Inner {
 }
 
 impl Pool {
-    /// From now on the pool is suspended where a device refuses a write, as the property `failmode` says; before, the
-    /// pool stops for good. For a process that others can reach to call [`Pool::resume`].
+    /// From now on, a refused write suspends the pool as the property `failmode` says. Before this call, a refused write
+    /// stops the pool for good. For processes in which somebody can call [`Pool::resume`].
     ///
     /// # Errors
     /// The pool's properties cannot be read.
@@ -85,20 +85,20 @@ impl Pool {
         if let Some(error) = self.inner.groups.failed() {
             return Some(Trouble { can_resume: false, failmode, why: error.to_string() });
         }
-        // Writes that were given up are not tried again: the sync thread is about to end.
+        // Refused writes that were dropped are not retried, because the sync thread is about to end.
         let can_resume = !suspension.is_given_up();
         suspension.refused().map(|refused| Trouble { can_resume, failmode, why: refused.why })
     }
 
-    /// The devices that their paths do not lead to any more, each with the place where it is now.
+    /// The open devices whose paths lead to another file now, each with its present path.
     #[must_use]
     pub fn moved_devices(&self) -> Vec<(PathBuf, PathBuf)> {
         let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
         leaves.filter_map(|leaf| Some((leaf.disk.path().to_path_buf(), leaf.disk.moved()?))).collect()
     }
 
-    /// The devices whose files were deleted, each with the place where the system still shows its contents. They are gone
-    /// for good when this process lets go of the pool.
+    /// The open devices whose files were deleted, each with the path in `/proc` that still shows its contents. The contents
+    /// are lost when this process closes the pool.
     #[must_use]
     pub fn deleted_devices(&self) -> Vec<(PathBuf, PathBuf)> {
         let leaves = self.inner.storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves);
@@ -127,7 +127,7 @@ impl Pool {
         }
     }
 
-    /// Ends the waiting of refused writes: the pool stops at its last synced txg, and everybody who waits gets an error.
+    /// Drops refused writes: the pool stops at its last synced txg, and all waiting callers get an error.
     pub fn give_up_writes(&self) {
         self.inner.suspension().give_up();
         self.inner.groups.wake();
@@ -141,7 +141,7 @@ impl Pool {
         self.sync_unless_suspended_within(Duration::MAX).map(|_| ())
     }
 
-    /// The same for as long as `patience` at most: a txg cannot close before the transactions in it have ended. Gives
+    /// As above, but waits for `patience` at most, because a txg cannot close before its transactions have ended. Returns
     /// whether everything is on disk.
     ///
     /// # Errors
@@ -168,14 +168,14 @@ impl Pool {
 }
 
 impl SuspensionWatch {
-    /// Blocks until the pool is suspended (again) and notes the event. Gives the cause and whether the process must end
-    /// (`failmode=panic`); `None` when the pool is let go of.
+    /// Blocks until the pool is suspended (again) and adds the event. Returns the cause and whether the process must end
+    /// (`failmode=panic`); `None` when the pool is closed.
     pub fn wait(&mut self) -> Option<(Refused, FailMode)> {
         let (refused, mode) = self.suspension.await_suspension(self.seen + 1)?;
         self.seen = self.suspension.history().0;
         let inner = self.inner.upgrade()?;
         inner.note_suspensions();
-        // Writers that wait for the throttle look again: `failmode=continue` refuses them.
+        // Wakes the writers that wait for the write throttle: with `failmode=continue` they get an error.
         inner.groups.wake();
         Some((refused, mode))
     }

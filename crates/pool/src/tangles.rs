@@ -1,4 +1,4 @@
-//! Directories that lie in one another: every question about them ends, with an error.
+//! Damaged pools in which directories are their own ancestors: every function ends with an error instead of looping.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn expect_damage<T>(what: &str, done: crate::Result<T>) {
 }
 
 #[test]
-fn questions_about_directories_that_lie_in_one_another_end() {
+fn functions_on_directories_that_are_their_own_ancestors_end() {
     for twice in [false, true] {
         let disk = ScriptedDisk::new(64 << 20);
         let pool = tangled(&disk, twice);
@@ -62,7 +62,7 @@ fn questions_about_directories_that_lie_in_one_another_end() {
         let new = NewFilesystem::plain(&host);
         let made = pool.create_filesystem("tank/a/b/new", Vec::new(), new, Arc::new(|_, _, _| Ok(())));
         assert!(made.is_err());
-        // Whatever was begun there stopped the pool; a new import finds the state before that.
+        // The failed change stopped the pool. A new import finds the state before it.
         drop(pool);
         let again = Pool::import_disks(vec![Arc::new(disk.clone())], Options::default());
         expect_damage("import", again);
@@ -70,7 +70,7 @@ fn questions_about_directories_that_lie_in_one_another_end() {
 }
 
 #[test]
-fn charges_do_not_go_round() {
+fn accounting_of_circular_directories_ends() {
     let disk = ScriptedDisk::new(64 << 20);
     let pool = tangled(&disk, false);
     let charged: crate::Result<()> = pool.run(|syncing| {

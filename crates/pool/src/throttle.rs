@@ -1,8 +1,8 @@
-//! The write throttle: writers slow down before they have to stop.
+//! The write throttle: delays writers before the dirty limit would block them.
 //!
-//! Above `zfs_delay_min_dirty_percent` of `zfs_dirty_data_max` each transaction waits the longer, the nearer the
-//! dirty bytes come to the limit; together writers then make just as much as the disks take. The waits of
-//! concurrent writers follow one another: ten writers do not get ten times the rate.
+//! Above `zfs_delay_min_dirty_percent` of `zfs_dirty_data_max`, each transaction is delayed. The delay grows as the dirty
+//! bytes approach the limit, so that all writers together produce as much as the disks can write. The delays of concurrent
+//! writers are added: ten writers do not get ten times the rate.
 //! Source: OpenZFS, zfs(4) "ZFS transaction delay".
 
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use crate::options::Options;
 /// The longest wait of one transaction.
 const DELAY_MAX: Duration = Duration::from_millis(100);
 
-/// What the txg machine goes by; may change while the pool is in use.
+/// Limits of the txg state machine. They may change while the pool is in use.
 pub(crate) struct Limits {
     /// Dirty bytes at which writers wait for a sync.
     pub(crate) dirty_max: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Limits {
     pub(crate) txg_timeout: AtomicU64,
     /// Blocks of what was destroyed that one txg frees.
     pub(crate) async_blocks: AtomicU64,
-    /// Milliseconds from which on a request to a device is slow.
+    /// A request to a device that takes this many milliseconds counts as slow.
     pub(crate) slow_io_ms: AtomicU64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
     pub(crate) deadman_ms: AtomicU64,
@@ -93,8 +93,8 @@ impl Limits {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(DELAY_MAX)
     }
 
-    /// When a transaction that began at `began` may go on, given `dirty` bytes; `None`: at once. Times are since
-    /// the same start. What it waited for already counts.
+    /// When a transaction that began at `began` may continue, given `dirty` bytes; `None`: at once. All times are measured
+    /// from the same start. Time that it has already waited counts.
     pub(crate) fn go_on_at(&self, began: Duration, now: Duration, dirty: u64) -> Option<Duration> {
         let delay = self.delay(dirty);
         if delay.is_zero() || now >= began + delay {
@@ -157,7 +157,7 @@ mod tests {
         for n in 1..=10 {
             assert_eq!(limits.go_on_at(NOW, NOW, 800), Some(NOW + delay * n));
         }
-        // Whoever waited for a txg meanwhile has waited enough.
+        // A wait for a txg in the meantime counts as delay.
         assert_eq!(limits.go_on_at(NOW, NOW + delay, 800), None);
         assert_eq!(limits.go_on_at(NOW, NOW, 600), None);
     }

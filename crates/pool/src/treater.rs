@@ -1,4 +1,4 @@
-//! What the thread that treats free space, and those who order it, tell each other.
+//! The state that the thread for initialize and trim shares with its callers.
 //!
 //! From:   `unused`: who begins and ends treatments, and the thread that carries them out.
 //! To:     the pool, which ends the thread when it is let go.
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 /// The pool property that has devices told of what was freed.
 pub(crate) const AUTOTRIM: &str = "autotrim";
 
-/// Who treats free space, if anybody does.
+/// The thread for initialize and trim, if it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Treater {
     state: Mutex<State>,
@@ -27,7 +27,7 @@ pub(crate) struct State {
     pub(crate) leaving: bool,
     /// Somebody ordered something since the thread last looked.
     pub(crate) ordered: bool,
-    /// A step is being carried out: what it has changed can be seen, but is not synced yet.
+    /// A step is running: its changes are visible but not synced yet.
     pub(crate) in_step: bool,
     /// How many steps have ended, synced or failed.
     pub(crate) steps_ended: u64,
@@ -47,7 +47,7 @@ impl Treater {
         self.autotrim.store(on, Ordering::Relaxed);
     }
 
-    /// Has the thread look for what to do now, if it is running, rather than after its pause.
+    /// Wakes the thread, if it runs, from its pause.
     pub(crate) fn look_again(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         state.ordered = true;
@@ -55,7 +55,7 @@ impl Treater {
         state
     }
 
-    /// Ends the thread; what it was about is gone on with at the next import.
+    /// Ends the thread. Its work continues after the next import.
     pub(crate) fn leave(&self) {
         let thread = {
             let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! Devices that join and leave a pool: `zpool attach`, `detach` and `replace`, and spares that fill in.
+//! Devices that join and leave a pool: `zpool attach`, `detach` and `replace`, and hot spares.
 //!
 //! From:   the administrator, by way of the command line.
 //! To:     the configuration in MOS and labels, the vdevs in `storage`, and a resilver of what joined.
@@ -24,7 +24,7 @@ use crate::{Error, Result, labels, new_vdevs};
 pub(crate) const ZAPS: &str = "com.delphix:vdev_zap_map";
 /// A new device lacks what was written up to this many txgs after the one that attaches it: logs may be written for these already.
 const TXGS_BEGUN: u64 = 3;
-/// What of a top-level vdev moves to the vdev that takes its place.
+/// Keys that move from a top-level vdev to the vdev that takes its place.
 const OF_TOP: [&str; 2] = ["allocation_bias", "non_allocating"];
 
 /// A device that is to join the pool.
@@ -43,13 +43,13 @@ pub(crate) struct Joining {
 /// A device that left.
 struct Left {
     leaf: Option<Leaf>,
-    /// It is a spare again, with this guid; else its labels are wiped.
+    /// With a guid: it becomes a spare again. Otherwise its labels are wiped.
     spare: Option<Guid>,
 }
 
 impl Pool {
-    /// Makes `disk` one more side of the mirror of the leaf `guid`, or the other side of a new one. Until it is
-    /// resilvered (crate `scan`), it lacks what was written before.
+    /// Attaches `disk` to the mirror of the leaf `guid`, or makes a new mirror of both. The disk lacks all earlier data
+    /// until it is resilvered (crate `scan`).
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::BadDevice`]; [`Error::NotAttachable`] where no mirror can be.
@@ -57,8 +57,8 @@ impl Pool {
         self.join(guid, disk, Joins::Mirror)
     }
 
-    /// Puts `disk` in place of the leaf `guid`, which leaves the pool when a resilver (crate `scan`) has
-    /// written all to the new device. The new device may be at the path of the old one, which must not be open then.
+    /// Replaces the leaf `guid` by `disk`. The old leaf leaves the pool when a resilver (crate `scan`) has written all data
+    /// to the new one. The new device may have the path of the old one; then the old one must not be open.
     ///
     /// # Errors
     /// As [`Pool::attach`]; [`Error::InReplacement`].
@@ -75,15 +75,16 @@ impl Pool {
         self.take_in(Joining { beside, disk, joins, new, above })
     }
 
-    /// Has a device join. A resilver (crate `scan`) is to begin then.
+    /// Adds a device beside a leaf. The caller then starts a resilver (crate `scan`).
     pub(crate) fn take_in(&self, joining: Joining) -> Result<()> {
         self.run(move |syncing| syncing.join(&joining))
     }
 
-    /// Takes a leaf out of its mirror, or ends a replacement or the use of a spare. Its labels are wiped; a spare is one again.
+    /// Takes a leaf out of its mirror, or ends a replacement or the use of a spare. Wipes its labels; a spare gets spare
+    /// labels.
     ///
-    /// # Errors
-    /// [`Error::NoSuchDevice`]; [`Error::NoReplicas`] where the others do not have all that it has; [`Error::NotAMirror`].
+    /// # Errors [`Error::NoSuchDevice`]; [`Error::NoReplicas`] if the other leaves do not hold all of its data;
+    /// [`Error::NotAMirror`].
     pub fn detach(&self, guid: Guid) -> Result<()> {
         self.check_resumed()?;
         self.inner.detach(guid)
@@ -102,7 +103,7 @@ impl Inner {
 
     pub(crate) fn detach(&self, guid: Guid) -> Result<()> {
         let left = self.run(move |syncing| syncing.leave(guid))?;
-        // Only now: until the txg was on disk, the device was part of the pool.
+        // This must come last: until the txg is on disk, the device is part of the pool.
         match (&left.leaf, left.spare) {
             (Some(leaf), Some(spare)) => self.is_spare_again(leaf, spare),
             (Some(leaf), None) => let_go(leaf),
@@ -111,7 +112,7 @@ impl Inner {
         self.autoexpand()
     }
 
-    /// Has devices leave that were replaced or filled in, once all is on those that stay.
+    /// Removes replaced devices and spares that are not needed any more, once the remaining devices hold all data.
     ///
     /// # Errors
     /// [`Error::Stopped`] when the pool could not write.
@@ -144,7 +145,7 @@ pub(crate) fn let_go(leaf: &Leaf) {
     leaf.close();
 }
 
-/// The vdev that has the one with this guid as a child, and where.
+/// The parent of the vdev with this guid, and its position there.
 fn parent_mut(vdev: &mut VdevConfig, guid: Guid) -> Option<(&mut VdevConfig, usize)> {
     if let Some(at) = vdev.children.iter().position(|child| child.guid == guid) {
         return Some((vdev, at));
@@ -152,7 +153,7 @@ fn parent_mut(vdev: &mut VdevConfig, guid: Guid) -> Option<(&mut VdevConfig, usi
     vdev.children.iter_mut().find_map(|child| parent_mut(child, guid))
 }
 
-/// Puts a vdev above another one, in whose place it comes. What only a top-level vdev has moves to it.
+/// Inserts a vdev above another one. Keys that only top-level vdevs have move to the new one.
 fn put_above(vdev: &mut VdevConfig, kind: VdevKind, guid: Guid) {
     let mut above = VdevConfig::new(kind, vdev.id, guid);
     (above.create_txg, above.whole_disk) = (vdev.create_txg, Some(false));
@@ -167,12 +168,12 @@ fn put_above(vdev: &mut VdevConfig, kind: VdevKind, guid: Guid) {
     vdev.children = vec![above];
 }
 
-/// Puts the only child of `vdev` in its place.
+/// Replaces `vdev` by its only child.
 pub(crate) fn pull_up(vdev: &mut VdevConfig) {
     let mut child = vdev.children.remove(0);
     child.id = vdev.id;
     if vdev.top.is_some() {
-        // The labels of other top-level vdevs and all pointers know it by what it was.
+        // It keeps the id and guid that labels of other vdevs and block pointers use.
         child.guid = vdev.guid;
     }
     (child.top, child.zap_top) = (vdev.top.take(), vdev.zap_top.take());

@@ -1,4 +1,4 @@
-//! The tunables that people know from OpenZFS' module parameters: those with an effect here, under their names.
+//! The tunables: module parameters of OpenZFS that have an effect here, under the same names.
 //!
 //! From:   text: a command line, the environment, a configuration file.
 //! To:     [`Options`] of a pool to be opened, and the limits of an open one.
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 
 pub use dsl::{TunableKind as Kind, TuneError};
 
-/// A value that changes how a pool behaves, but nothing in what it says on disk.
+/// A value that changes the behaviour of a pool but not its on-disk format.
 #[derive(Debug)]
 pub struct Tunable {
     /// As in `/sys/module/zfs/parameters`, if OpenZFS has it.
@@ -304,7 +304,7 @@ impl Pool {
         ALL.iter().map(|tunable| (tunable, (tunable.live)(self)))
     }
 
-    /// Changes a tunable until the pool is let go.
+    /// Changes a tunable until the pool is closed.
     ///
     /// # Errors
     /// [`Error::Tune`].

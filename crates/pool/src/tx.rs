@@ -22,10 +22,10 @@ use crate::{Error, Result};
 
 pub use waits::{Begun, Patience, Wait};
 
-/// Syncs that a change without space waits for, while they may free some, before it is refused.
+/// A change without space waits for at most this many syncs that may free some, then it is refused.
 const SPACE_WAITS: u32 = 4;
-/// The same while only the changes in flight of others hold the space: they may take less than they asked for, and each
-/// sync lets some of those that wait through.
+/// The same limit while only other changes in flight hold the space. They may use less than they asked for, and each sync
+/// lets some waiting changes through.
 const SHARED_SPACE_WAITS: u32 = 64;
 
 #[derive(Default)]
@@ -38,7 +38,7 @@ pub(crate) struct State {
     wanted: bool,
     /// Space for intent logs was asked for.
     poked: bool,
-    /// Bytes of space that the transactions in flight may still make their changes take.
+    /// Bytes of space that the transactions in flight may still use.
     promised: u64,
     /// Bytes of the open txg that are set aside for intent logs.
     logs: u64,
@@ -48,11 +48,11 @@ pub(crate) struct State {
     syncing: u64,
     /// Bytes that may be allocated, as of the last sync.
     allocatable: u64,
-    /// Bytes that will be allocatable once deferred frees have settled, and what waits to be freed was.
+    /// Bytes that will be allocatable after deferred frees and all waiting frees are done.
     settling: u64,
     /// More is freed with each txg.
     freeing: bool,
-    /// Transactions that wait for free space: intent logs set none aside meanwhile.
+    /// Number of transactions that wait for free space. Meanwhile no space is reserved for intent logs.
     short: u32,
     /// Changes that wait until their transaction can begin.
     pub(crate) waiting: u32,
@@ -61,14 +61,14 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Bytes of space that are spoken for, `changed` of them by changes of the open txg.
+    /// Promised bytes of space; `changed` of them belong to changes of the open txg.
     fn spoken_for(&self, changed: u64) -> u64 {
         self.promised.saturating_add(changed).saturating_add(self.logs).saturating_add(self.syncing)
     }
 
-    /// Whether `need` besides `others` might not find its space when the free space is in the smallest pieces: a record
-    /// then takes up to 1.6 times as much again for the headers of its gang (ten sectors: 26). The reserve covers that for
-    /// one transaction. All transactions in flight must fit even so, and leave half of the reserve to what frees space.
+    /// Whether `need` bytes beside `others` might not fit if the free space is in the smallest pieces. A record then takes
+    /// up to 1.6 times as much again for its gang headers (ten sectors: 26). The reserve covers this for one transaction.
+    /// All transactions in flight must fit even then, and leave half of the reserve to changes that free space.
     fn is_crowded(&self, others: u64, need: &Need) -> bool {
         let pieces = others.saturating_add(need.cost()).saturating_mul(3);
         others > 0 && pieces > self.allocatable.saturating_sub(need.reserve / 2)
@@ -86,7 +86,7 @@ pub(crate) struct Groups {
     pub(crate) stepwise: bool,
     pub(crate) limits: Limits,
     suspension: Arc<Suspension>,
-    /// What the times in `limits` count from.
+    /// Start of the times in `limits`.
     opened: Instant,
 }
 
@@ -101,7 +101,7 @@ pub(crate) enum Work {
     End,
 }
 
-/// What a transaction is about to do.
+/// The planned changes of a transaction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hold {
     /// Bytes that it may write.
@@ -114,7 +114,7 @@ pub struct Hold {
     pub freed: u64,
     /// Bytes that quotas count for blocks that are on disk already.
     pub cloned: u64,
-    /// How far it may go beyond the limits.
+    /// How much of the reserve it may use, and which limits hold.
     pub reach: Reach,
 }
 
@@ -162,7 +162,7 @@ impl Hold {
 pub(crate) struct Need {
     /// Bytes that its data takes at most.
     pub(crate) data: u64,
-    /// Bytes that metadata takes at most: far more than it usually does, so half of the reserve is lent to it.
+    /// Maximal bytes for metadata. This is far more than metadata usually takes, so half of the reserve may be used for it.
     pub(crate) metadata: u64,
     /// The part of the pool that the transaction must leave alone.
     pub(crate) reserve: u64,
@@ -180,11 +180,11 @@ impl Need {
     }
 }
 
-/// A transaction: holds a txg open until dropped. Keep it short; never wait for another one meanwhile.
+/// A transaction: holds a txg open until it is dropped. Keep it short, and never wait for another transaction meanwhile.
 pub struct Tx {
     tx: dmu::Tx,
     groups: Arc<Groups>,
-    /// Space promised to it. What it changed counts by itself once it ends.
+    /// Space promised to it. When it ends, its actual changes count instead.
     cost: u64,
 }
 
@@ -292,7 +292,7 @@ impl Groups {
 
     /// Waits until something changed, for a sync above all.
     fn wait_for_sync<'a>(&self, mut state: Locked<'a>) -> Locked<'a> {
-        // One under way may make room: to ask for the next one already would write a small txg.
+        // A running sync may free enough space. Requesting the next sync now would write a small txg.
         if state.open == state.synced.next() {
             self.want(&mut state);
         }
@@ -320,7 +320,7 @@ impl Groups {
         self.join(&mut state, need)
     }
 
-    /// Txgs up to `txg`, which never were, count as synced: for an import that has not begun any.
+    /// Counts the unused txgs up to `txg` as synced. For an import, before its first txg.
     pub(crate) fn skip_to(&self, txg: Txg) {
         let mut state = self.lock();
         (state.synced, state.open) = (txg, txg.next());
@@ -331,7 +331,7 @@ impl Groups {
         self.opened.elapsed()
     }
 
-    /// Limits changed: those who wait look again.
+    /// The limits changed: wakes all waiting transactions.
     pub(crate) fn wake(&self) {
         drop(self.lock());
         self.changed.notify_all();
@@ -356,7 +356,8 @@ impl Groups {
         Ok(state.open)
     }
 
-    /// Refuses where I/O is suspended and nobody is to wait: with `failmode=continue`, or once refused writes were given up.
+    /// Refuses if I/O is suspended and callers must not wait: with `failmode=continue`, or after refused writes were
+    /// dropped.
     fn check_continue(&self) -> Result<()> {
         if self.suspension.refuses_writers() { Err(Error::Suspended) } else { Ok(()) }
     }
@@ -367,7 +368,8 @@ impl Groups {
         self.sync_to(target)
     }
 
-    /// As [`Groups::sync_to`], for as long as `patience` at most: it goes on without whoever asked. Whether it is on disk.
+    /// As [`Groups::sync_to`], but waits for `patience` at most. The sync itself continues. Returns whether the txg is on
+    /// disk.
     pub(crate) fn sync_within(&self, target: Txg, patience: Duration) -> Result<bool> {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -397,7 +399,7 @@ impl Groups {
             self.check_continue()?;
             check_interrupt()?;
             if state.open == target {
-                // Once it is closed, it is on its way: to ask again would sync the next one unasked.
+                // A closed txg will be synced. Another request would close the next one, too.
                 self.want(&mut state);
             }
             state = self.wait(state);
@@ -467,8 +469,8 @@ impl Groups {
         (closed, frozen)
     }
 
-    /// For the sync thread: sets up to `want` bytes of the open txg aside, which no transaction is promised then;
-    /// `reserve` is the part of the pool that stays untouched. Gives how many: none while a transaction waits for room.
+    /// For the sync thread: reserves up to `want` bytes of the open txg for intent logs. `reserve` is the part of the pool
+    /// that stays untouched. Returns the number of bytes: 0 while a transaction waits for space.
     pub(crate) fn set_aside(&self, want: u64, reserve: u64) -> u64 {
         let mut state = self.lock();
         if state.short > 0 {
@@ -491,7 +493,7 @@ impl Groups {
         self.changed.notify_all();
     }
 
-    /// Whether the next txg frees more of what was destroyed.
+    /// Whether the next txg frees more blocks of destroyed datasets.
     pub(crate) fn is_freeing(&self) -> bool {
         self.lock().freeing
     }
@@ -555,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_leaves_the_room_to_a_transaction_that_waits_for_it() {
+    fn a_transaction_that_waits_for_space_gets_it_before_the_intent_log() {
         let limits = Limits::of(&Options::default());
         let groups = Arc::new(Groups::new(Txg(4), false, limits, Arc::default(), Arc::default()));
         groups.synced(Txg(4), 1000, 0, false);
@@ -565,7 +567,7 @@ mod tests {
             while groups.lock().short == 0 {
                 std::thread::yield_now();
             }
-            // The log gives back what it did not use and would like as much of the next txg.
+            // The log returns its unused space and requests as much in the next txg.
             let (closed, ()) = groups.close(|| ());
             assert_eq!(groups.set_aside(900, 0), 0, "room was taken from the one who waits");
             groups.synced(closed, 1000, 0, false);

@@ -27,13 +27,13 @@ use crate::{Error, Result, props};
 const WRITTEN_AT_ONCE: u64 = 64 << 20;
 /// Bytes of a device that one step gives back.
 const TRIMMED_AT_ONCE: u64 = 4 << 30;
-/// The same at a rate that would make it less.
+/// Bytes of one step under a rate limit.
 const TRIMMED_AT_LEAST: u64 = 1 << 20;
 /// Metaslabs that one step looks at.
 const METASLABS_AT_ONCE: u32 = 32;
-/// Runs shorter than this are not worth telling a device of.
+/// Shorter free segments are not trimmed.
 const TRIM_MIN: u64 = 32 << 10;
-/// What free space is overwritten with, unless something else is asked for.
+/// Default pattern for overwriting free space.
 const PATTERN: u64 = 0xdead_beef_dead_beee;
 
 /// What is done to free space.
@@ -64,7 +64,7 @@ impl Treatment {
     /// Both.
     pub const ALL: [Treatment; 2] = [Treatment::Initialize, Treatment::Trim];
 
-    /// Keys of a leaf's ZAP: how far it came, its course, and since when.
+    /// Keys of a leaf's ZAP: progress, state and time.
     const fn keys(self) -> [&'static [u8]; 3] {
         match self {
             Treatment::Initialize => [
@@ -122,11 +122,11 @@ impl Course {
 pub struct Treated {
     /// How it stands.
     pub course: Course,
-    /// Bytes of the device, without what stands before its data, up to which all was done.
+    /// Progress: offset in bytes, counted from the start of the device's data.
     pub next: u64,
     /// When it began, or ended: seconds since 1970.
     pub since: u64,
-    /// The pattern to write, or bytes a second; 0: as fast as it goes.
+    /// The pattern to write, or the rate in bytes per second; 0: no limit.
     pub parameter: u64,
 }
 
@@ -149,7 +149,7 @@ impl Treated {
 /// What the administrator orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Begin, or go on with what is suspended. With a pattern to write or a rate, if not the usual ones are meant.
+    /// Start, or continue after a suspension. With a pattern or a rate that replaces the default.
     Start(Option<u64>),
     /// Stop; it can be gone on with.
     Suspend,
@@ -160,7 +160,7 @@ pub enum Order {
 }
 
 impl Inner {
-    /// Tells devices of space that has just become free for good, if the pool wants that.
+    /// With `autotrim=on`: trims space that has just become free.
     pub(crate) fn trim_freed(&self, freed: Vec<(VdevId, u64, u64)>) {
         if !self.treater.trims_freed() {
             return;
@@ -175,7 +175,8 @@ impl Inner {
 }
 
 impl Pool {
-    /// How a treatment of each leaf stands, in the order of the configuration; nothing of leaves that keep no state.
+    /// State of the initialize or trim of each leaf, in the order of the configuration. Leaves that keep no state are left
+    /// out.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -198,7 +199,7 @@ impl Pool {
         };
         let mut left = [0; 2];
         for (left, what) in left.iter_mut().zip(Treatment::ALL) {
-            // A device that is not there is gone on with when it is back.
+            // The work on a missing device continues when it is back.
             let is_active =
                 |(guid, it): &(Guid, Treated)| it.course == Course::Active && self.inner.is_open(guid.0);
             let active = self.treated(what)?.into_iter().filter(is_active);
@@ -221,7 +222,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Goes on with what is under way, if anything is, and tells devices of what will be freed, if the pool wants that.
+    /// Continues unfinished work, and trims future frees if `autotrim` is on.
     pub(crate) fn resume_treatments(&self) {
         let is_on =
             |(name, value): &(String, props::Value)| name == AUTOTRIM && *value == props::Value::Number(1);
@@ -276,7 +277,7 @@ impl Pool {
                 leaves.contains(guid) && treated.course == Course::Active && self.inner.is_open(guid.0)
             };
             let is_active = self.treated(what)?.iter().any(is_active);
-            // What a step has changed is visible before it is on the devices: then its end is waited for, too.
+            // The changes of a step are visible before they are on the devices, so this also waits for the end of the step.
             if !is_active && !is_in_step {
                 return Ok(());
             }
@@ -330,7 +331,7 @@ fn treat_all(inner: &Arc<Inner>) {
 }
 
 impl Syncing<'_> {
-    /// Whether a leaf is part of a draid vdev: what is free of it is no range of the device.
+    /// Whether a leaf is part of a draid vdev, whose free space does not map to ranges of one device.
     fn is_in_draid(&self, guid: Guid) -> bool {
         let tops = self.inner.storage.vdevs().tops().iter();
         let is_draid = |top: &&TopVdev| matches!(top.spread(), Some(Spread::Draid(_)));
@@ -391,8 +392,8 @@ impl Syncing<'_> {
         self.write_treated(own, what, &treated)
     }
 
-    /// Does the next part of the first treatment that is under way; says how long to wait before the next part, or `None`
-    /// if nothing is left to be done.
+    /// Runs the next step of the first unfinished treatment. Returns the pause before the next step; `None` if all are
+    /// finished.
     fn treat_some(&mut self) -> Result<Option<Duration>> {
         let Some((guid, own, what, treated)) = self.first_under_way()? else { return Ok(None) };
         let (now, done) = self.treat_part(guid, what, treated).unwrap_or_else(|error| {
@@ -471,7 +472,7 @@ struct Part {
 }
 
 impl Part {
-    /// Treats what lies behind of what was treated before; `false` when this step has done enough.
+    /// Treats the free space behind the part that is done; `false` when this step has done enough.
     fn treat(&mut self, offset: u64, len: u64) -> Result<bool> {
         let start = offset.max(self.treated.next);
         let most = match self.what {

@@ -36,8 +36,8 @@ pub(crate) fn non_allocating(config: &PoolConfig) -> Vec<u32> {
 }
 
 impl Pool {
-    /// What was set on a vdev: numbers and strings by name. Other things that are kept in the same place are not
-    /// told apart here: the caller asks for the names that it knows.
+    /// All numbers and strings in the ZAP of a vdev, by name. The ZAP also holds values that are no properties, so the
+    /// caller picks the names that it knows.
     ///
     /// # Errors
     /// If the vdev's ZAP cannot be read.
@@ -76,7 +76,7 @@ impl Pool {
 }
 
 impl Syncing<'_> {
-    /// Has a top-level vdev take new blocks, or none. One at least must take them, with room for what comes next.
+    /// Opens or closes a top-level vdev for new blocks. At least one vdev must stay open, with enough free space.
     fn set_allocating(&mut self, guid: Guid, allocating: bool) -> Result<()> {
         let of_data: Vec<u64> = self
             .inner

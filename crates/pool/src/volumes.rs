@@ -1,4 +1,4 @@
-//! Volumes, as far as the whole pool has a say: their creation, and the space that a full one takes.
+//! Volumes: their creation, and the space that a full one takes.
 //!
 //! Source: docs/format/15-volumes-redaction-and-newer-features.md §2.
 
@@ -40,7 +40,7 @@ impl Pool {
         })
     }
 
-    /// Bytes that a volume of `size` bytes with blocks of `block` bytes takes when it is written all over: what keeps it
+    /// Bytes that a completely written volume of `size` bytes with blocks of `block` bytes takes. Reserving them keeps it
     /// from running out of space.
     #[must_use]
     pub fn volume_reservation(&self, size: u64, block: u64) -> u64 {
@@ -53,7 +53,7 @@ impl Pool {
         if self.info().config.version >= version::REFRESERVATION { "refreservation" } else { "reservation" }
     }
 
-    /// Bytes of the largest block that some top-level vdev allocates at least, whatever it is to hold.
+    /// The largest minimal allocation of all top-level vdevs, in bytes.
     #[must_use]
     pub fn largest_min_alloc(&self) -> u64 {
         self.info().config.tree.children.iter().map(min_alloc).max().unwrap_or(0)
@@ -105,7 +105,8 @@ fn asize(vdev: &VdevConfig, bytes: u64) -> Option<u64> {
     }
 }
 
-/// The space that a full volume takes, as OpenZFS computes it: another figure would not be recognised as the computed one.
+/// The space that a full volume takes, computed as OpenZFS does. OpenZFS compares a `refreservation` with this figure, so it
+/// must be equal.
 fn reservation(tops: &[VdevConfig], size: u64, block: u64) -> u64 {
     let blocks = size / block;
     let with_parity = |vdev: &VdevConfig| {

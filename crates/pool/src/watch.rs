@@ -16,7 +16,7 @@ use crate::pool::{Inner, Pool};
 
 /// A device that answers within this time is one that can be read.
 const ANSWER: Duration = Duration::from_secs(1);
-/// People are told of a device that does not answer for so long, or for as long as the pool calls slow.
+/// A device that does not answer for this long, or for the pool's limit of slow requests, is reported.
 const TELL: Duration = Duration::from_secs(10);
 /// The shortest and the longest time between two looks at the devices.
 const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
@@ -43,7 +43,7 @@ pub struct SlowSync {
     pub since: Duration,
 }
 
-/// What a look at the devices found.
+/// Result of one look at the devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Noticed {
     /// A device does not answer.
@@ -58,9 +58,9 @@ pub enum Noticed {
 #[derive(Debug)]
 pub struct DeviceWatch {
     inner: Weak<Inner>,
-    /// Devices that were told to be silent.
+    /// Devices that were reported as silent.
     told: BTreeSet<u64>,
-    /// The last txg that was told to be slow.
+    /// The last txg that was reported as slow.
     slow: Txg,
 }
 
@@ -71,7 +71,7 @@ fn silent(leaf: &Leaf, limit: Duration) -> Option<Silent> {
 }
 
 impl Inner {
-    /// Notes, as events, requests that were answered late since this was asked last, and those that are not answered yet.
+    /// Adds events for requests that were answered late since the last call, and for unanswered ones.
     pub(crate) fn note_late_answers(&self) {
         let deadman = self.groups.limits.deadman();
         for leaf in self.storage.vdevs().leaves() {
@@ -84,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// The txg that is not written although it should be by now. A suspended pool is told of otherwise.
+    /// The txg whose sync takes too long. Suspended pools are reported elsewhere.
     fn slow_sync(&self) -> Option<SlowSync> {
         let (txg, since) = self.groups.writing()?;
         let is_slow = since >= self.groups.limits.deadman_sync() && self.suspension().refused().is_none();
@@ -106,7 +106,7 @@ impl Inner {
 }
 
 impl Pool {
-    /// The devices that people are to be told of, because they do not answer.
+    /// The silent devices to report.
     #[must_use]
     pub fn silent_devices(&self) -> Vec<Silent> {
         let limit = self.inner.tell_after();
@@ -151,8 +151,8 @@ impl Pool {
 }
 
 impl DeviceWatch {
-    /// Looks at the devices: notes events, and gives what is new and when to look again. `None` when the pool is let go
-    /// of.
+    /// Looks at the devices and adds events. Returns new findings and the time until the next look; `None` when the pool is
+    /// closed.
     pub fn look(&mut self) -> Option<(Vec<Noticed>, Duration)> {
         let inner = self.inner.upgrade()?;
         inner.note_late_answers();

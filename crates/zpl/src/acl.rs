@@ -1,6 +1,6 @@
 //! POSIX ACLs beside the mode: one follows when the other changes.
 //!
-//! They are kept as extended attributes; the NFSv4 ACL of the node always says what the mode says.
+//! They are stored as extended attributes. The NFSv4 ACL of the node always equals the mode.
 //! Source: docs/format/07-zpl-sa.md §4.2.
 
 use format::acl::{PosixAcl, PosixEntry, PosixTag};
@@ -8,14 +8,14 @@ use format::znode::{S_IFMT, Znode};
 
 use crate::{Error, Result};
 
-/// The extended attribute that refines the mode.
+/// Extended attribute with the access ACL, which refines the mode.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// The one that a directory hands down.
+/// Extended attribute with the default ACL of a directory, which new nodes inherit.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// What a new node gets from its directory's default ACL: the mode it then has, and its own ACL unless the mode says
-/// all of it. What the ACL does not grant is taken off `mode`, and the other way round.
+/// Mode and ACLs that a new node inherits from its directory's default ACL. The node gets only permissions that both `mode`
+/// and the ACL grant. It gets no access ACL if the mode expresses all of it.
 pub(crate) fn inherit(default: &[u8], mode: u64) -> Result<(u64, Option<Vec<u8>>)> {
     let acl = PosixAcl::decode(default).map_err(|_| Error::Invalid)?;
     let has_mask = acl.entries().iter().any(|entry| entry.tag == PosixTag::Mask);
@@ -52,8 +52,8 @@ pub(crate) fn after_chmod(value: &[u8], mode: u64) -> Result<Vec<u8>> {
     Ok(PosixAcl::new(changed.collect()).map_err(|_| Error::Invalid)?.encode())
 }
 
-/// Gives `znode` the mode that goes with the ACL in `value`; `true` when the mode says all of it, so that the ACL
-/// need not be kept.
+/// Gives `znode` the mode that matches the ACL in `value`. `true` if the mode expresses the whole ACL, so that the ACL need
+/// not be stored.
 pub(crate) fn apply(value: &[u8], znode: &mut Znode) -> Result<bool> {
     let acl = PosixAcl::decode(value).map_err(|_| Error::Invalid)?;
     if let Some(permissions) = acl.permissions() {

@@ -1,7 +1,8 @@
-//! Attributes of nodes: between [`Znode`] and the bonus and spill block that hold it; legacy ones are in [`crate::legacy`].
+//! Attributes of nodes: conversion between [`Znode`] and the bonus and spill block that store it. For legacy znodes see
+//! [`crate::legacy`].
 //!
 //! From:   registry and layouts of the file system, read once; objects' bonus and spill.
-//! To:     the rest of the room.
+//! To:     the rest of the crate.
 //! Source: docs/format/07-zpl-sa.md §2, §3.
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ const POISON: &str = "the attribute tables are replaced whole";
 /// Bytes of a spill block are a multiple of this.
 const SECTOR: usize = 512;
 
-/// Attributes that a node may get which an old file system has not registered.
+/// Attributes that nodes may get and that an old file system may not have registered.
 const OPTIONAL: [Attribute; 7] = [
     Attribute::DaclCount,
     Attribute::DaclAces,
@@ -51,7 +52,8 @@ pub(crate) struct Encoded {
 }
 
 impl Tables {
-    /// Fills the two new objects of a file system that had no system attributes; `salt` gives random numbers.
+    /// Fills the two new objects (registry and layouts) of a file system that had no system attributes. `salt` supplies
+    /// random numbers.
     pub(crate) fn create(
         tx: &Tx,
         registry_object: Arc<Object>,
@@ -69,7 +71,7 @@ impl Tables {
         Ok(Tables { registry_object, layouts_object, state: RwLock::new(state) })
     }
 
-    /// Reads what the SA master node `master` leads to.
+    /// Reads the registry and the layouts, which the SA master node `master` names.
     pub(crate) fn open(objset: &Objset, master: ObjectId) -> Result<Tables> {
         let node = objset.object(master)?;
         let part = |key: &str| {
@@ -97,7 +99,7 @@ impl Tables {
                 .ok_or(Corrupt::new("SA layout entry of width", entry.value.width().into()))
                 .map_err(Error::damaged(layouts_object.id()))?;
             let sequence: Arc<[u16]> = entry.value.to_u64s().into_iter().map(|n| n as u16).collect();
-            // Of identical layouts, the lowest number serves.
+            // If several layouts are identical, the lowest number is used.
             let lowest = numbers.entry(Box::from(&*sequence)).or_insert(number);
             *lowest = number.min(*lowest);
             sequences.insert(number, sequence);
@@ -128,8 +130,7 @@ impl Tables {
         Znode::from_sa(values, &registry)
     }
 
-    /// The bytes for `znode` in a dnode that has room for `capacity` bytes of bonus without a spill block.
-    /// New layouts are registered.
+    /// Encodes `znode` for a dnode with `capacity` bytes of bonus before a spill block is needed. Registers new layouts.
     pub(crate) fn encode(&self, tx: &Tx, znode: &Znode, capacity: usize) -> Result<Encoded> {
         let here = || Error::damaged(self.layouts_object.id());
         let mut registry = self.registry();
@@ -160,7 +161,7 @@ impl Tables {
         }
     }
 
-    /// Registers what an old file system does not know yet.
+    /// Registers attributes that an old file system lacks.
     fn register(&self, tx: &Tx) -> Result<Arc<Registry>> {
         let mut state = self.state.write().expect(POISON);
         let mut registry = Registry::clone(&state.registry);
@@ -220,7 +221,7 @@ impl Tables {
     }
 }
 
-/// Where a file system keeps the attributes of its nodes. An object keeps the form that it was made with, also after an
+/// How a file system stores the attributes of its nodes. An object keeps the form in which it was made, even after an
 /// upgrade of the file system.
 pub(crate) struct Attributes {
     /// Version of the file system.
@@ -230,7 +231,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Of a file system of this version; `tables` from version 5 on.
+    /// For a file system of this version; `tables` exist from version 5 on.
     pub(crate) fn new(version: u64, tables: Option<Tables>) -> Attributes {
         Attributes {
             version: AtomicU64::new(version),
@@ -248,10 +249,10 @@ impl Attributes {
         self.tables.get().is_some()
     }
 
-    /// The file system has become one of `version`; `tables` where it had none and has them now.
+    /// Records an upgrade of the file system to `version`, with its new `tables` if it had none.
     pub(crate) fn upgraded(&self, version: u64, tables: Option<Tables>) {
         if let Some(tables) = tables {
-            // A second upgrade finds those of the first.
+            // A second upgrade keeps the tables of the first one.
             let _ = self.tables.set(tables);
         }
         self.version.store(version, Ordering::Release);

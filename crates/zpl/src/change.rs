@@ -1,4 +1,4 @@
-//! How the contents of a dataset are changed and made safe, whatever they are: a file system or a volume.
+//! Changing the contents of a dataset (file system or volume) and making changes durable.
 //!
 //! From:   the operations of this crate.
 //! To:     transactions and the intent log of `pool`.
@@ -17,7 +17,7 @@ use crate::{Error, Result};
 pub(crate) const WRITE_STEP: u64 = 1 << 20;
 /// Blocks freed in one transaction.
 const FREE_STEP: u64 = 8192;
-/// The same where each may change a block of a dedup table.
+/// The same limit if each block may change a block of a dedup table.
 const FREE_STEP_SHARED: u64 = 512;
 
 /// Begins a transaction without blocking: the caller holds locks. Until it succeeds, the caller changes nothing that
@@ -29,8 +29,8 @@ pub(crate) fn begin(dataset: &Dataset, hold: Hold) -> Result<Tx> {
     }
 }
 
-/// Does `change`, and does it again from its start as often as it has to wait. It takes its locks itself: they are
-/// released before the wait, so that others read and change the same objects meanwhile.
+/// Runs `change`, and restarts it from the beginning each time it must wait. `change` takes its locks itself. They are
+/// released before each wait, so that other threads can use the same objects meanwhile.
 pub(crate) fn retrying<T>(dataset: &Dataset, mut change: impl FnMut() -> Result<T>) -> Result<T> {
     let mut patience = Patience::default();
     loop {
@@ -51,11 +51,12 @@ pub(crate) fn write_step(objset: &Objset, block: u64) -> u64 {
 
 /// Blocks that one transaction frees of an object with `blocks` blocks, holes included.
 pub(crate) fn free_step(dataset: &Dataset, blocks: u64) -> u64 {
-    // A record of an intent log is done with one transaction.
+    // The replay of a record uses one transaction.
     if dataset.is_replaying() { u64::MAX } else { bounded_step(dataset, blocks) }
 }
 
-/// The same, whether a log is replayed or not. A sparse file has far more block numbers than blocks: the step grows with them.
+/// The same step during a replay. A sparse file has far more block numbers than blocks, so the step grows with the number of
+/// blocks.
 pub(crate) fn bounded_step(dataset: &Dataset, blocks: u64) -> u64 {
     match dataset.has_shared() {
         false => FREE_STEP.max(blocks / 64),
@@ -63,19 +64,19 @@ pub(crate) fn bounded_step(dataset: &Dataset, blocks: u64) -> u64 {
     }
 }
 
-/// Whether each change is to be safe when it returns, as `sync=always` has it.
+/// Whether each change must be durable when it returns (`sync=always`).
 pub(crate) fn is_synchronous(dataset: &Dataset) -> bool {
     dataset.settings().sync == SyncMode::Always && !dataset.has_log_to_replay()
 }
 
-/// Returns when the changes of object `of` (`None`: all changes) would survive a crash. `next` gives a record of at most
-/// so many bytes of an object from a byte on; `None` when they are no more.
+/// Blocks until the changes of object `of` (`None`: all changes) are durable. `next` makes a record of at most the given
+/// number of bytes of an object from an offset on; `None` if those bytes do not exist any more.
 pub(crate) fn make_safe(
     dataset: &Arc<Dataset>,
     of: Option<ObjectId>,
     mut next: impl FnMut(&mut Batch<'_>, Txg, Range) -> Result<Option<Write>>,
 ) -> Result<()> {
-    // Where nothing can be changed, nothing is unsafe; `readonly=on` may have come after a change.
+    // A snapshot or read-only pool has no unsynced changes. With `readonly=on`, there may be changes from before it was set.
     if dataset.settings().sync == SyncMode::Disabled || dataset.check_changeable().is_err() {
         return Ok(());
     }
@@ -95,7 +96,7 @@ pub(crate) fn make_safe(
     }
 }
 
-/// Bytes of an object that are to be told to the intent log.
+/// Bytes of an object that the intent log must record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) object: ObjectId,

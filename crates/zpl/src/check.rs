@@ -1,4 +1,4 @@
-//! Whether a file system's objects agree with one another.
+//! Checks that the objects of a file system are consistent with each other.
 //!
 //! From:   an open file system; changes not yet on disk are synced first.
 //! To:     `cenote check` and tests, as a list of problems.
@@ -19,7 +19,7 @@ use crate::stat::is_kind;
 use crate::volume::{DATA, PROPERTIES, Volume};
 use crate::{Error, FileKind, Filesystem, Result};
 
-/// Something that is not as it should be.
+/// An inconsistency.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// An object or directory could not be read.
@@ -40,7 +40,7 @@ pub enum Problem {
         /// The missing object.
         object: ObjectId,
     },
-    /// An entry says another type than the object.
+    /// An entry has another type than its object.
     #[error("directory {dir}: '{}' has type {found} by its entry, {expected} by itself", String::from_utf8_lossy(.name))]
     EntryType {
         /// The directory.
@@ -52,7 +52,7 @@ pub enum Problem {
         /// Type by the mode.
         expected: u8,
     },
-    /// A number kept with an object is not what was counted.
+    /// A stored number differs from the counted one.
     #[error("object {object}: {what} is {found}, should be {expected}")]
     Count {
         /// The object.
@@ -64,7 +64,7 @@ pub enum Problem {
         /// As counted.
         expected: u64,
     },
-    /// A volume has an object that no volume has.
+    /// A volume has an object of a type that volumes do not have.
     #[error("object {object} is none of a volume's objects")]
     Stray {
         /// The object.
@@ -88,7 +88,7 @@ pub enum Problem {
         /// The object.
         object: ObjectId,
     },
-    /// The space accounting is not the sum over the objects.
+    /// The space accounting differs from the sum over the objects.
     #[error("accounting by {by}: '{key}' is {found}, should be {expected}")]
     Account {
         /// "user", "group" or "project".
@@ -145,7 +145,7 @@ impl Seen {
     }
 }
 
-/// What the objects of one owner take.
+/// Space and number of the objects of one owner.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     bytes: u64,
@@ -166,11 +166,10 @@ struct Check<'a> {
 /// Checks names, links, sizes of directories, the unlinked set and the space accounting; every problem goes to
 /// `report`.
 ///
-/// # Errors
-/// When the check as a whole cannot be done: the sync fails, or the dnodes cannot be walked.
+/// # Errors If the whole check fails: the sync fails, or the dnodes cannot be read.
 pub fn check_filesystem(fs: &Filesystem, report: &mut dyn FnMut(Problem)) -> Result<Summary> {
     if fs.dataset().check_writable().is_ok() {
-        // Even if nothing is dirty: a sync may be under way.
+        // This is needed even if nothing is dirty, because a sync may be running.
         fs.dataset().sync()?;
     }
     let mut check = Check {
@@ -223,7 +222,7 @@ impl Check<'_> {
         }
     }
 
-    /// All objects: what they are, and what they use.
+    /// Reads all objects: their types and their space.
     fn objects(&mut self) {
         let fs = self.fs;
         let flags = fs.inner.objset.synced_root().0.flags;
@@ -316,7 +315,7 @@ impl Check<'_> {
                 });
             }
             subdirs += u64::from(kind == 4);
-            // That of a file may be stale: it is where the latest name was made, which may be gone.
+            // The stored parent of a file may be stale: it is the directory of its latest name, which may be removed.
             if kind == 4 {
                 self.count(dirent.object, "parent", parent, dir.0);
             }
@@ -328,7 +327,7 @@ impl Check<'_> {
         }
     }
 
-    /// Directories of extended attributes hang on their owners.
+    /// The parent of a directory of extended attributes is its owner.
     fn xattr_owners(&mut self) {
         for (dir, owner) in std::mem::take(&mut self.xattr_dirs) {
             let Some(at) = self.index(dir) else {
@@ -342,7 +341,7 @@ impl Check<'_> {
         }
     }
 
-    /// Every object has as many names as it says, and the root is above all of them.
+    /// Every object has as many names as its link count, and all of them are below the root.
     fn links(&mut self) -> Result<()> {
         let mut unlinked = HashSet::new();
         let set = self.fs.inner.objset.object(self.fs.inner.unlinked)?;
@@ -380,7 +379,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether it hangs on something that waits to be freed.
+    /// Whether its owner waits to be freed.
     fn below_unlinked(&self, at: usize, unlinked: &HashSet<ObjectId>) -> bool {
         unlinked.contains(&ObjectId(self.seen[at].parent))
     }
@@ -397,7 +396,7 @@ impl Check<'_> {
             if seen.packed & LOST != 0 {
                 break false;
             }
-            // Unless the way ends at the root, it is lost; so is a way that comes here again.
+            // The object is lost if its parents do not lead to the root, or form a circle.
             seen.packed |= LOST;
             way.push(here);
             let above = ObjectId(seen.parent);
@@ -451,7 +450,7 @@ impl Check<'_> {
     }
 }
 
-/// Looks for objects that no volume has; gives how many it has.
+/// Looks for objects that volumes do not have. Returns the number of objects.
 ///
 /// # Errors
 /// The pool cannot be synced, or the objects cannot be listed.

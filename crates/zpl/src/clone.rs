@@ -1,4 +1,4 @@
-//! Files that share blocks: a range of a file becomes the same blocks as a range of another one.
+//! Block cloning: a range of a file refers to the same blocks as a range of another file.
 //!
 //! From:   `copy_file_range`, and copies inside a pool.
 //! To:     pointers in the open txg, which its sync counts (`pool/brt.rs`).
@@ -22,9 +22,10 @@ use crate::{Error, Filesystem, NotCloned, Result};
 
 /// Pointers that one transaction and one record of an intent log take.
 const STEP: u64 = 512;
-/// A range whose blocks are not on disk yet is cloned after a sync only if it has so many bytes: shorter ones are copied sooner.
+/// A range whose blocks are not on disk yet is cloned after a sync only if it has at least this many bytes. Copying a
+/// shorter range is faster.
 const WAIT_MIN: u64 = 16 << 20;
-/// Syncs that one step waits for, while others change its source.
+/// Maximal number of syncs that one step waits for while other threads change its source.
 const WAITS: u32 = 3;
 
 /// A place in a file.
@@ -38,10 +39,10 @@ pub struct Place<'a> {
     pub offset: u64,
 }
 
-/// What one step does to the destination.
+/// Changes of the destination in one step.
 struct Step {
     offset: u64,
-    /// Bytes: the last block may end behind the end of the file.
+    /// Length in bytes. The last block may extend beyond the end of the file.
     length: u64,
     block: u64,
     ptrs: Vec<BlockPtr>,
@@ -74,7 +75,7 @@ impl Step {
 
 /// Whether `ptr` can be that of a block of `size` bytes of a file.
 fn is_data_of(ptr: &BlockPtr, size: u64) -> bool {
-    // A block that a dedup table has and that lies in pieces is written once more.
+    // A gang block that a dedup table contains is copied instead.
     let is_data = |block: &Block| {
         block.level == 0 && !block.object_type.is_metadata() && !(block.dedup && block.is_gang())
     };
@@ -82,12 +83,12 @@ fn is_data_of(ptr: &BlockPtr, size: u64) -> bool {
 }
 
 impl Filesystem {
-    /// Makes up to `len` bytes of the file `id` from `offset` on the same blocks as those of `source`, which may be in another file
-    /// system of the pool. Gives how many bytes: fewer at the end of the source, and where the last block would be shared in part.
+    /// Clones up to `len` bytes of `source`, which may be in another file system of the pool, into the file `id` at
+    /// `offset`. Returns the number of cloned bytes. It is smaller at the end of the source, or if the last block would be
+    /// shared only in part.
     ///
-    /// # Errors
-    /// [`Error::NotCloned`]: nothing was changed, and the caller may copy. [`Error::Invalid`] when the ranges overlap. As
-    /// [`Filesystem::read`] and [`Filesystem::write`]. What was cloned before another error stays.
+    /// # Errors [`Error::NotCloned`]: nothing was changed, and the caller may copy. [`Error::Invalid`] when the ranges
+    /// overlap. As [`Filesystem::read`] and [`Filesystem::write`]. Bytes that were cloned before another error stay cloned.
     pub fn clone_range(&self, source: Place<'_>, (id, offset): (ObjectId, u64), len: u64) -> Result<u64> {
         if !self.inner.dataset.is_cloning() {
             return Err(NotCloned::Disabled.into());
@@ -182,7 +183,7 @@ impl Filesystem {
             block == object.block_size() || object.max_blkid() == 0 && znode.size <= object.block_size();
         let is_aligned = from.is_multiple_of(block) && offset.is_multiple_of(block);
         let end = end_of(offset, len as usize)?;
-        // The only block of a short file would not let the other file grow as one that is written.
+        // A short file has one block of odd size, with which the other file could not grow as usual.
         let record = self.inner.dataset.settings().record_size;
         let stays_small = size <= block && block < record && end > block;
         let is_odd = !block.is_power_of_two() && (offset > 0 || end > block);
@@ -193,7 +194,7 @@ impl Filesystem {
         if step.is_multiple_of(block) || from + step == size && offset + step >= znode.size {
             return Ok(step);
         }
-        // The rest of the last block would be shared, too.
+        // The bytes after the range in the last block would be shared, too.
         match step - step % block {
             0 => Err(NotCloned::Unaligned.into()),
             whole => Ok(whole),
@@ -219,7 +220,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Does again what a record says: the log refers to the blocks, so they are there.
+    /// Replays a record. The log refers to the blocks, so they are still allocated.
     pub(crate) fn replay_clone(&self, clone: &CloneRange) -> Result<()> {
         let CloneRange { object: id, offset, length, block_size: block, ptrs } = clone;
         self.wait_for_room();

@@ -32,21 +32,21 @@ pub(crate) fn acl_cost(acls: &Acls) -> u64 {
     acls.len() as u64 * 2 * NAME_COST
 }
 
-/// What a new node is to be.
+/// Attributes of a new node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
     /// What it is.
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,
-    /// Bits taken off the mode, unless the directory hands down an ACL.
+    /// The umask: bits removed from the mode, unless the directory has a default ACL.
     pub umask: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// In a directory that is setgid, the node gets the directory's group instead, and a directory becomes setgid, too.
-    /// Where this is not set, group and mode are taken as they are.
+    /// If set: in a setgid directory, the node gets the directory's group, and a new directory becomes setgid. If not set,
+    /// group and mode are used as given.
     pub inherits_group: bool,
     /// Device number as programs see it (`makedev`); for devices only.
     pub rdev: u64,
@@ -155,7 +155,7 @@ pub(crate) fn new_object(
     Ok(object)
 }
 
-/// What a new name is to its object.
+/// How an entry refers to its object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
     /// The first that it ever had.
@@ -242,7 +242,7 @@ impl Filesystem {
         self.place(name, znode, target, data, (&dir_object, &mut parent), (None, acls), now)
     }
 
-    /// Creates what a record of an intent log says, with everything it says of it.
+    /// Creates the node of a record of an intent log, with all attributes of the record.
     pub(crate) fn make_logged(&self, create: &Create) -> Result<ObjectId> {
         let (dir, name) = (create.dir, &create.name);
         check_name(name, false)?;
@@ -329,7 +329,7 @@ impl Filesystem {
             let told = self.keep_acls(&tx, &object, &mut znode, acls)?;
             self.insert(dir_object, &tx, name, &znode, object.id())?;
             self.store(dir_object, &tx, parent).inspect_err(|_| {
-                // The directory is as it was before: the error above says more than a failure to say so.
+                // The directory is unchanged. The first error is more useful than this one.
                 let _ = zap::remove(dir_object, &tx, name);
             })?;
             Ok(told)
@@ -347,7 +347,7 @@ impl Filesystem {
         }
     }
 
-    /// Takes back a node that could not be finished in the transaction that made it.
+    /// Frees a node that could not be completed, in the transaction that made it.
     pub(crate) fn unmake(&self, tx: &Tx, object: Arc<Object>, znode: &Znode) {
         let made = self.doomed(&object, znode).unwrap_or_else(|_| vec![object]);
         made.iter().for_each(|object| self.inner.objset.free_object(tx, object));
@@ -365,8 +365,8 @@ impl Filesystem {
         Ok(zap::insert(dir, tx, name, &self.entry(znode, id))?)
     }
 
-    /// Gives object `id`, which is no directory, one more name. The first name of a file that was made without one is
-    /// on disk when this returns, unless `sync=disabled`.
+    /// Makes a hard link to object `id`, which is no directory. The first name of a file made with `O_TMPFILE` is on disk
+    /// when this returns, unless `sync=disabled`.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for a directory; [`Error::NotFound`] when its last name is gone; [`Error::Exists`];
@@ -416,7 +416,7 @@ impl Filesystem {
     }
 }
 
-/// A directory that hands its project down takes no names of other projects' files.
+/// A directory whose project is inherited takes no links to files of other projects.
 pub(crate) fn check_project(dir: &Znode, znode: &Znode) -> Result<()> {
     if dir.flags & pflags::PROJINHERIT != 0 && dir.projid.unwrap_or(0) != znode.projid.unwrap_or(0) {
         return Err(Error::CrossProject);

@@ -1,10 +1,10 @@
 //! What changed in a file system since a snapshot, object by object.
 //!
-//! From:   the numbers of objects in blocks of dnodes that were written since, from `stream`.
+//! From:   object numbers in the dnode blocks that were written since, from `stream`.
 //! To:     [`Difference`]s in the order of those numbers, for `zfs diff`.
 //!
-//! Names are looked up in both states. A directory's names are kept while there is room for them, so that memory is
-//! bounded and a directory is not searched once for each of its entries.
+//! Names are looked up in both states. A bounded cache keeps the names of directories, so that a directory is not searched
+//! once for each of its entries.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::{Error, Filesystem, Result};
 const NAMES_MAX: usize = 32 << 20;
 /// What a name takes besides its bytes.
 const NAME_COST: usize = 96;
-/// Directories in one another, at most: more are a circle.
+/// Maximal depth of directories; a deeper path is a circle.
 const DEPTH_MAX: usize = 1 << 12;
 
 /// Stands for the path of a file that has no name any more but is still open.
@@ -30,7 +30,7 @@ const XATTR_DIR: &[u8] = b"<xattrdir>";
 /// How an object changed. Paths begin with a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Contents or attributes; `links`: so many names more or less.
+    /// Contents or attributes changed; `links` is the change of the number of names.
     Modified {
         /// One of its names.
         path: Vec<u8>,
@@ -79,8 +79,7 @@ struct State<'a> {
     kept: usize,
 }
 
-/// Tells what differs between two states of a file system, `touched` being what may have changed from the first to
-/// the second.
+/// Calls `tell` for each difference between two states of a file system. `touched` are the objects that may have changed.
 ///
 /// # Errors
 /// Something cannot be read; or `tell` fails.
@@ -123,7 +122,7 @@ fn compare(found: (Option<Seen>, Option<Seen>)) -> Vec<Difference> {
         (Some(old), Some(new)) => (old, new),
     };
     if old.generation != new.generation || old.mode & S_IFMT != new.mode & S_IFMT {
-        // The number belongs to another object now.
+        // The number was reused for another object.
         return vec![old.told(Change::Removed(old.path.clone())), new.told(Change::Added(new.path.clone()))];
     }
     if old.ctime == new.ctime {
@@ -193,7 +192,7 @@ impl<'a> State<'a> {
                 true => Some(XATTR_DIR.to_vec()),
                 false => self.name_in(znode.parent, at)?,
             };
-            // The directory that it names may hold none of several names any more.
+            // The stored parent may have no name of the object any more, if it had several names.
             parts.push(name.unwrap_or_else(|| format!("???<object#{}>", at.0).into_bytes()));
             at = znode.parent;
         }
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_told_by_its_generation_times_and_names() {
+    fn changes_are_found_by_generation_times_and_names() {
         let path = |path: &str| path.as_bytes().to_vec();
         let old = || Some(seen(4, "/a", 1, 10));
         assert!(changes(None, None).is_empty());

@@ -18,7 +18,7 @@ pub const NAME_MAX: usize = 255;
 /// Cookies of the entries that are not stored.
 const AFTER_DOT: u64 = 1;
 const AFTER_DOTDOT: u64 = 2;
-/// Larger cookies are places in the ZAP.
+/// Larger cookies are positions in the ZAP.
 const RESERVED_COOKIES: u64 = 3;
 
 /// An entry of a directory.
@@ -30,7 +30,7 @@ pub struct DirEntry {
     pub id: ObjectId,
     /// What it is.
     pub kind: FileKind,
-    /// Where to go on after this entry.
+    /// Cookie of the next entry.
     pub cookie: u64,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Found {
     /// The name as stored.
     pub(crate) name: Vec<u8>,
     pub(crate) id: ObjectId,
-    /// Type by the entry; 0 in very old file systems.
+    /// Type in the entry; 0 in very old file systems.
     kind: u8,
 }
 
-/// Refuses names that no directory may hold.
+/// Refuses invalid names.
 pub(crate) fn check_name(name: &[u8], utf8_only: bool) -> Result<()> {
     if name.is_empty() {
         return Err(Error::NotFound);
@@ -69,16 +69,16 @@ pub struct Name<'a> {
     pub name: &'a [u8],
 }
 
-/// Whether the name stands for the directory itself or the one above.
+/// Whether the name is `.` or `..`.
 pub(crate) fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// The name in the root under which a mount shows the snapshots; no entry may have it.
+/// The name `.zfs` in the root, under which a mount shows the snapshots. No entry may have it.
 pub const CONTROL: &[u8] = b".zfs";
 
 impl Filesystem {
-    /// Refuses a name that OpenZFS keeps for itself.
+    /// Refuses a name that OpenZFS reserves.
     pub(crate) fn check_reserved(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
         if dir == self.root() && name == CONTROL { Err(Error::Exists) } else { Ok(()) }
     }
@@ -115,7 +115,7 @@ impl Filesystem {
             Case::Sensitive | Case::Insensitive => zap::lookup_normalised(dir, name)?,
             Case::Mixed => match exact()? {
                 None if inner.normalization != 0 => {
-                    // The ZAP folds case as well; only a name that differs in its encoding alone is meant.
+                    // The ZAP ignores case, too, but only a name with another normalisation may match here.
                     let wanted = normalise(name, inner.normalization).ok();
                     zap::lookup_normalised(dir, name)?
                         .filter(|(stored, _)| normalise(stored, inner.normalization).ok() == wanted)
@@ -146,7 +146,7 @@ impl Filesystem {
         Ok(znode.parent)
     }
 
-    /// The directory that anything lies in, as it says itself.
+    /// The stored parent of an object.
     pub(crate) fn above(&self, id: ObjectId) -> Result<ObjectId> {
         let _shared = self.inner.nodes.read(id);
         Ok(self.node(id)?.1.parent)
@@ -171,8 +171,8 @@ impl Filesystem {
         }
     }
 
-    /// Some entries of `dir` from `cookie` on (0: from the start), `.` and `..` first; none at the end.
-    /// Go on with the cookie of the last entry that was used.
+    /// Some entries of `dir` from `cookie` on (0: from the start), `.` and `..` first; none at the end. To continue, pass
+    /// the cookie of the last used entry.
     ///
     /// # Errors
     /// [`Error::NotDir`]; the directory cannot be read.
@@ -233,7 +233,7 @@ impl Filesystem {
         let bad = || Error::damaged(dir.id());
         let number = entry.number().ok_or(Corrupt::new("width of a directory entry", 0)).map_err(bad())?;
         let dirent = Dirent::decode(number).map_err(bad())?;
-        // Whoever copies the tree out makes paths of names.
+        // Programs that copy the tree make paths from these names.
         if matches!(&entry.name[..], b"" | b"." | b"..")
             || entry.name.iter().any(|byte| matches!(byte, b'/' | 0))
         {

@@ -1,11 +1,11 @@
-//! What can go wrong with files and directories, and which errno a program sees for it.
+//! Errors of files and directories, and their errno values.
 
 use format::{Corrupt, ObjectId};
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a range is not cloned. Its bytes can be copied instead.
+/// Why a range cannot be cloned. The caller can copy its bytes instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotCloned {
     /// The pool has no feature for that.
@@ -14,7 +14,7 @@ pub enum NotCloned {
     /// The datasets cannot have blocks in common.
     #[error("the datasets have other keys or other properties, or are in other pools")]
     Across,
-    /// The range does not consist of blocks that the other file could have.
+    /// The blocks of the range do not fit the block size or the offsets of the other file.
     #[error("the ranges are not on borders of blocks of the same size")]
     Unaligned,
     /// The blocks are not on disk yet.
@@ -58,19 +58,19 @@ pub enum Error {
     /// Nothing may be changed here.
     #[error("read-only file system: {0}")]
     ReadOnly(String),
-    /// Its mode or its ACL does not grant it.
+    /// The mode or the ACL does not grant the access.
     #[error("permission denied")]
     Denied,
-    /// It is in use as what it is.
+    /// The object is in use.
     #[error("device or resource busy")]
     Busy,
     /// What it names is no more.
     #[error("stale file handle")]
     Stale,
-    /// The file system could not be opened again after it was exchanged for another one.
+    /// The file system could not be opened again after a rollback or receive replaced it.
     #[error("the file system is closed")]
     Closed,
-    /// Only its owner or root may do that, or the object's flags forbid it (immutable, append-only, read-only).
+    /// Only the owner or root may do this, or flags of the object forbid it (immutable, append-only, read-only).
     #[error("operation not permitted")]
     NotPermitted,
     /// The request makes no sense for this object.
@@ -99,7 +99,7 @@ pub enum Error {
         /// What is wrong.
         source: Corrupt,
     },
-    /// The program that waits got a signal, before anything was changed.
+    /// A signal interrupted the waiting program before any change.
     #[error("interrupted system call")]
     Interrupted,
     /// A block of an object could not be read, or changed.
@@ -108,7 +108,7 @@ pub enum Error {
     /// The pool refused, or stopped.
     #[error(transparent)]
     Pool(pool::Error),
-    /// A range is not cloned. Its bytes can be copied.
+    /// A range cannot be cloned. Its bytes can be copied.
     #[error("{0}")]
     NotCloned(#[from] NotCloned),
     /// The change has to wait before it can begin its transaction. It releases its locks, waits, and starts again. No

@@ -1,4 +1,4 @@
-//! Two names that trade their objects (`RENAME_EXCHANGE`).
+//! Exchanging two names (`RENAME_EXCHANGE`).
 
 use dmu::zap;
 use format::ObjectId;
@@ -14,7 +14,7 @@ use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
 impl Filesystem {
-    /// Gives what is called `name` in `dir` the name `new_name` in `new_dir`, and the other way round, at once.
+    /// Exchanges the objects of `name` in `dir` and of `new_name` in `new_dir`, atomically.
     ///
     /// # Errors
     /// [`Error::NotFound`] when one of them is missing; [`Error::Invalid`] when a directory would come to be inside
@@ -86,12 +86,12 @@ impl Filesystem {
         }
         self.store(&one_object, &tx, &one_node)?;
         self.store(&other_object, &tx, &other_node)?;
-        // There is a record for it, but only OpenZFS 2.2 and later know it, and no feature tells.
+        // The log has no record for this: only OpenZFS 2.2 and later know such a record, and no feature flag protects it.
         self.note_unlogged(&tx);
         Ok(())
     }
 
-    /// Whether `above` is a directory that `below` is in, at any depth.
+    /// Whether `above` is an ancestor of `below`.
     fn is_dir_above(&self, above: ObjectId, below: ObjectId) -> Result<bool> {
         Ok(self.directory(above).is_ok() && self.is_within(below, above)?)
     }

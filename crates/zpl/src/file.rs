@@ -1,4 +1,4 @@
-//! Contents of regular files: reading, writing, cutting, holes.
+//! Contents of regular files: reading, writing, truncating, holes.
 //!
 //! Source: docs/format/03-dmu.md §5.1, docs/format/07-zpl-sa.md §9.
 
@@ -21,13 +21,13 @@ use crate::{Error, FileKind, Filesystem, Result};
 const OFFSET_MAX: u64 = i64::MAX as u64;
 const SECTOR: u64 = 512;
 
-/// The block size for a file of one block of `block` bytes that is to reach to `end`; `None` if it stays.
-/// `max` is the record size.
+/// The new block size of a file with one block of `block` bytes that grows to `end`; `None` if it stays. `max` is the record
+/// size.
 fn grown_block(block: u64, end: u64, max: u64) -> Option<u64> {
     if end <= block || (block.is_power_of_two() && block >= max) {
         return None;
     }
-    // A record size lowered below an odd block lets that still grow to the next power of two.
+    // If the record size was lowered below a block of odd size, the block may still grow to the next power of two.
     let limit = if block > max { block.next_power_of_two() } else { max };
     Some(end.min(limit).next_multiple_of(SECTOR))
 }
@@ -63,8 +63,8 @@ impl Filesystem {
         Ok((object, znode))
     }
 
-    /// Refuses a write of `data` at `offset` that changes what an append-only file holds. A cache sends whole pages: what
-    /// is in them already may come again.
+    /// Refuses a write of `data` at `offset` that changes existing bytes of an append-only file. The kernel's cache sends
+    /// whole pages, so equal bytes are allowed.
     fn check_appends(
         &self,
         object: &Arc<Object>,
@@ -128,8 +128,8 @@ impl Filesystem {
         znode.symlink.ok_or_else(|| Error::damaged(id)(Corrupt::new("symbolic link without target", 0)))
     }
 
-    /// Runs of bytes that are not holes, as (offset, length), cut at the end of the file: what `SEEK_DATA` and
-    /// `SEEK_HOLE` find. A single block whose size is no power of two counts as data, as in OpenZFS.
+    /// Ranges of data, as (offset, length), cut at the end of the file, as `SEEK_DATA` and `SEEK_HOLE` report them. A single
+    /// block whose size is no power of two counts as data, as in OpenZFS.
     ///
     /// # Errors
     /// As [`Filesystem::read`].
@@ -157,7 +157,7 @@ impl Filesystem {
         Ok(runs)
     }
 
-    /// Writes `data` at byte `offset`, making the file longer if need be. A large write goes in steps.
+    /// Writes `data` at byte `offset` and extends the file if necessary. A large write takes several transactions.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] as the file's flags have it; [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the
@@ -166,8 +166,8 @@ impl Filesystem {
         self.changing(|| self.write_steps(id, (offset, data), Times::Now, Reach::Limits))
     }
 
-    /// As [`Filesystem::write`], for a cache that kept the data for a while: when it was written the owner of the cache
-    /// says with [`Filesystem::setattr`], before or after this. `reach`: whether a program was told that it is written.
+    /// As [`Filesystem::write`], for a write-back cache. The cache sets the time of the write separately with
+    /// [`Filesystem::setattr`]. `reach`: whether the write was acknowledged to a program before.
     ///
     /// # Errors
     /// As [`Filesystem::write`].
@@ -185,7 +185,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Takes the steps from `at` on under one lock, until one of them has to wait. Gives where the next one begins.
+    /// Runs the steps from `at` on under one lock, until a step must wait. Returns the offset of the next step.
     fn write_steps_from(
         &self,
         from: u64,
@@ -207,8 +207,8 @@ impl Filesystem {
         Ok(at)
     }
 
-    /// Writes what one transaction takes, from `at` on. The caller holds the lock of the file. Gives where the next step
-    /// begins.
+    /// Writes the bytes of one transaction from `at` on. The caller holds the lock of the file. Returns the offset of the
+    /// next step.
     fn write_one_step(
         &self,
         at: u64,
@@ -251,20 +251,21 @@ impl Filesystem {
     /// Bytes of a write into blocks of `block` bytes that go into one transaction.
     fn write_step(&self, block: u64) -> u64 {
         if self.inner.dataset.is_replaying() {
-            // A record of an intent log is done with one transaction, or two.
+            // The replay of a record uses one transaction, or two.
             return WRITE_STEP.max(block);
         }
         change::write_step(&self.inner.objset, block)
     }
 
-    /// `len` bytes of any content for [`Filesystem::write_record`], from a record that is done with if there is one.
+    /// A buffer of `len` bytes with undefined contents for [`Filesystem::write_record`]. Reuses the buffer of a finished
+    /// record if there is one.
     #[must_use]
     pub fn record_buffer(&self, len: usize) -> Vec<u8> {
         self.inner.objset.buffers().take(len)
     }
 
-    /// As [`Filesystem::write`], for data that is one record: it is taken as it is, without a copy, when it lies
-    /// on a record border and fills the record or ends the file.
+    /// As [`Filesystem::write`], for data of one record. The buffer is used without a copy if it starts at a record border
+    /// and fills the record or ends the file.
     ///
     /// # Errors
     /// As [`Filesystem::write`].
@@ -275,7 +276,7 @@ impl Filesystem {
         })
     }
 
-    /// Takes `data` as a whole record, once the transaction has begun. Gives whether it is one.
+    /// Uses `data` as a whole record inside the transaction. Returns whether it fits a record.
     fn write_whole(&self, id: ObjectId, offset: u64, data: &mut Vec<u8>) -> Result<bool> {
         let end = end_of(offset, data.len())?;
         if data.is_empty() {
@@ -305,8 +306,8 @@ impl Filesystem {
         Ok(true)
     }
 
-    /// Makes the block of a file of one block as large as reaching to `end` takes, `max` at most; `size` is the file's
-    /// now.
+    /// Enlarges the block of a one-block file so that it reaches to `end`, up to `max`. `size` is the present size of the
+    /// file.
     pub(crate) fn grow_block(
         &self,
         object: &Arc<Object>,
@@ -341,7 +342,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Does that in one transaction as far as one goes. Gives whether the file has the size now.
+    /// Runs one step in one transaction. Returns whether the file has the wanted size now.
     fn resize_step(&self, id: ObjectId, size: u64) -> Result<bool> {
         let _node = self.inner.nodes.write(id);
         let (object, znode) = self.file_for_change(id)?;
@@ -405,7 +406,7 @@ impl Filesystem {
         self.changing(|| self.resize(id, size))
     }
 
-    /// Makes `len` bytes from `offset` on a hole, as far as the file reaches; its size stays.
+    /// Makes a hole of `len` bytes at `offset`, up to the end of the file. The size of the file stays.
     ///
     /// # Errors
     /// As [`Filesystem::read`].
@@ -420,7 +421,7 @@ impl Filesystem {
         })
     }
 
-    /// Makes a hole from `at` on, towards `end`, as far as one transaction goes. Gives where the next step begins, if there
+    /// Makes the part of a hole from `at` to `end` that fits one transaction. Returns the offset of the next step, if there
     /// is one.
     fn punch_step(&self, id: ObjectId, at: u64, end: u64) -> Result<Option<u64>> {
         let _node = self.inner.nodes.write(id);
@@ -429,7 +430,7 @@ impl Filesystem {
         if at >= end {
             return Ok(None);
         }
-        // As when it is cut: one transaction frees a bounded number of blocks.
+        // As in a truncation, one transaction frees a bounded number of blocks.
         let blocks = object.max_blkid() + 1;
         let step = change::free_step(&self.inner.dataset, blocks).saturating_mul(block);
         let is_behind = at / block >= blocks;
@@ -447,7 +448,7 @@ impl Filesystem {
         }
         self.check_attributes_change(&znode, pflags::APPENDONLY)?;
         let block = object.block_size();
-        // Behind the end of the file all is zero.
+        // All bytes after the end of the file are zero.
         let Hole { whole, cuts } = hole(block, offset, end, end == znode.size);
         let mut edits = Vec::new();
         for (blkid, range) in cuts {
@@ -469,7 +470,7 @@ impl Filesystem {
     }
 }
 
-/// The record of a file cut off at `offset`, or of a hole of `length` bytes there.
+/// The record of a truncation to `offset`, or of a hole of `length` bytes there.
 const fn cut_off(object: ObjectId, offset: u64, length: u64) -> Body {
     Body::Truncate { object, offset, length }
 }

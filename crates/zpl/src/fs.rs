@@ -25,7 +25,7 @@ pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
 /// Newest version read and written.
 const VERSION: u64 = master::ZPL_VERSION;
 
-/// What a change of names may write besides what `pool` adds for the metadata of any transaction.
+/// Bytes that a change of names may write, besides the metadata that `pool` adds to every transaction.
 pub(crate) const NAME_COST: u64 = 4 << 10;
 /// The same for a change of attributes.
 pub(crate) const ATTRIBUTE_COST: u64 = 512;
@@ -58,11 +58,11 @@ pub(crate) struct Inner {
     pub(crate) pending: Pending,
     /// New files and directories get a project id where nodes have system attributes.
     counts_projects: bool,
-    /// Of directories, for changes of their entries.
+    /// Locks of directories, for changes of their entries.
     pub(crate) names: Locks,
-    /// Of all objects, for changes of their attributes and contents.
+    /// Locks of all objects, for changes of their attributes and contents.
     pub(crate) nodes: Locks,
-    /// Held while a directory moves to another one, so that no loop can come about.
+    /// Held while a directory moves to another parent, so that no circle of directories can arise.
     pub(crate) renames: Mutex<()>,
     /// The objects that are open.
     handles: Mutex<HashMap<ObjectId, Opened>>,
@@ -73,7 +73,7 @@ pub(crate) struct Inner {
 pub(crate) struct Opened {
     /// Handles; at least one.
     pub(crate) count: u64,
-    /// It was made without a name and never had one: it may still be given one.
+    /// It was made with `O_TMPFILE` and never had a name, so it may still get one.
     pub(crate) unnamed: bool,
 }
 
@@ -84,7 +84,7 @@ impl Inner {
             return Err(Error::Unsupported("a dataset that is no file system"));
         }
         let node = match objset.object(MASTER_NODE) {
-            // The root dataset of a pool of ztest is one.
+            // The root dataset of a pool made by `ztest` is of this type.
             Err(dmu::Error::NoObject(_)) => {
                 return Err(Error::Unsupported("a dataset in which no file system was made"));
             }
@@ -144,7 +144,7 @@ impl Filesystem {
         Ok(fs)
     }
 
-    /// Opens the file system as of the last sync before a crash. All who have it open share its locks and handles.
+    /// Opens the file system as of the last sync before a crash. All openers share its locks and handles.
     pub(crate) fn open_as_it_is(dataset: Arc<Dataset>) -> Result<Filesystem> {
         let inner = dataset.shared(|| Inner::of(dataset.clone()).map(Arc::new))?;
         let fs = Filesystem { inner };
@@ -181,7 +181,7 @@ impl Filesystem {
         Value::from_u64(Dirent::new(mode, id).encode())
     }
 
-    /// Whether a name means one entry at most, by its bytes alone: no folding of case, no normalisation.
+    /// Whether names are compared by their bytes: no case folding and no normalisation.
     #[must_use]
     pub fn names_are_exact(&self) -> bool {
         self.inner.case == Case::Sensitive && self.inner.normalization == 0
@@ -192,8 +192,8 @@ impl Filesystem {
         self.inner.normalization | if self.inner.case == Case::Sensitive { 0 } else { UPPER }
     }
 
-    /// Blocks the caller while the write throttle has it wait. A change calls this before it takes locks, so that nobody else
-    /// waits for those; see [`Filesystem::changing`].
+    /// Blocks the caller as the write throttle demands. A change calls this before it takes locks, so that no other thread
+    /// has to wait for those locks; see [`Filesystem::changing`].
     pub(crate) fn wait_for_room(&self) {
         self.inner.dataset.wait_for_room();
     }
@@ -208,8 +208,8 @@ impl Filesystem {
         Ok(tx)
     }
 
-    /// Does `change`, and does it again from its start as often as it has to wait. It takes its locks itself: they are
-    /// released before the wait, so that others read and change the same objects meanwhile.
+    /// Runs `change`, and restarts it from the beginning each time it must wait. `change` takes its locks itself. They are
+    /// released before each wait, so that other threads can use the same objects meanwhile.
     pub(crate) fn retrying<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
         change::retrying(&self.inner.dataset, change)
     }

@@ -1,18 +1,18 @@
-//! Which blocks a hole takes away, and which it cuts into.
+//! The blocks that a hole frees, and the blocks that it zeroes in part.
 
 use std::ops::Range;
 
-/// A hole in an object: whole blocks that go, and parts of blocks that become zeros.
+/// A hole in an object: whole blocks to free, and parts of blocks to zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hole {
     /// Blocks that go as a whole.
     pub(crate) whole: Range<u64>,
-    /// Blocks of which these bytes become zeros; two at most.
+    /// Byte ranges of blocks to zero; two at most.
     pub(crate) cuts: Vec<(u64, Range<usize>)>,
 }
 
-/// The hole from byte `offset` to `end` of an object with blocks of `block` bytes. `is_last`: behind `end` all is zero, so
-/// the last block may go as a whole.
+/// The hole from byte `offset` to `end` of an object with blocks of `block` bytes. `is_last`: all bytes after `end` are
+/// zero, so the last block can be freed as a whole.
 pub(crate) fn hole(block: u64, offset: u64, end: u64, is_last: bool) -> Hole {
     let whole_end = if is_last { end.div_ceil(block) } else { end / block };
     let whole_start = offset.div_ceil(block);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_blocks_go_and_the_ends_become_zeros() {
+    fn whole_blocks_are_freed_and_the_ends_are_zeroed() {
         assert_eq!(hole(8, 8, 24, false), Hole { whole: 1..3, cuts: vec![] });
         assert_eq!(hole(8, 5, 27, false), Hole { whole: 1..3, cuts: vec![(0, 5..8), (3, 0..3)] });
         assert_eq!(hole(8, 5, 27, true), Hole { whole: 1..4, cuts: vec![(0, 5..8)] });

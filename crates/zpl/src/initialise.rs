@@ -19,7 +19,7 @@ use crate::fs::MASTER_NODE;
 use crate::legacy::SYSTEM_ATTRIBUTES;
 use crate::{Error, legacy};
 
-/// The numbers that OpenZFS happens to give to these objects.
+/// The numbers that OpenZFS gives to these objects.
 const SA_MASTER: ObjectId = ObjectId(32);
 const UNLINKED: ObjectId = ObjectId(33);
 const ROOT: ObjectId = ObjectId(34);
@@ -79,7 +79,7 @@ fn fill(objset: &Objset, tx: &Tx, new: &NewFilesystem, owner: [u32; 2]) -> dmu::
     if new.project_quota && has_tables {
         assign_project(&mut root, None);
     }
-    // Numbers are claimed upward; the root's attributes need the tables behind it.
+    // Object numbers are claimed in ascending order. The root's attributes need the tables, which have higher numbers.
     let lower = |error| match error {
         Error::Dmu(error) => error,
         Error::Damaged { object, source } => dmu::Error::Corrupt { object, source },

@@ -16,18 +16,18 @@ use crate::{Error, Result};
 pub(crate) const ENTRY_TYPES: u64 = 2;
 /// First version with FUIDs: ACEs have 64-bit ids, and nodes the flags of an archive.
 pub(crate) const FUIDS: u64 = 3;
-/// First version that shows users what they use and gives them quotas.
+/// First version with space accounting and quotas of users.
 pub(crate) const USER_SPACE: u64 = 4;
 /// First version with system attributes.
 pub(crate) const SYSTEM_ATTRIBUTES: u64 = 5;
 
-/// Flags that a file system of this version does not have.
+/// Flags that file systems of this version do not support.
 const fn unknown_flags(version: u64) -> u64 {
     let projects = pflags::PROJID | pflags::PROJINHERIT;
     if version < FUIDS { pflags::ARCHIVE | pflags::AV_MODIFIED | projects } else { projects }
 }
 
-/// `znode` as a legacy znode can hold it.
+/// Converts `znode` to a legacy znode.
 fn reduced(version: u64, znode: &Znode) -> Result<Znode> {
     if znode.dxattr.is_some() || znode.projid.is_some_and(|project| project != 0) {
         return Err(Error::Unsupported("system attributes in a node from before version 5"));

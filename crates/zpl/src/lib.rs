@@ -1,5 +1,5 @@
-//! The meaning of POSIX on a dataset: names, nodes, attributes, links, extended attributes. And volumes, which are one
-//! file without a name.
+//! POSIX files on a dataset: names, nodes, attributes, links, extended attributes. Also volumes: datasets with one object of
+//! data.
 //!
 //! From:   front ends through a [`Session`], and programs that need no permission through [`Filesystem`]: calls by object
 //!         number and name.

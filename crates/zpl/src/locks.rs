@@ -1,7 +1,7 @@
 //! Locks by object number.
 //!
-//! Order, everywhere: the rename lock, then directories' names ([`Locks`] of names, several at once in order of
-//! shard), then nodes (the same), then a transaction. Whoever holds a transaction takes none of these.
+//! Order, everywhere: the rename lock, then directories' names ([`Locks`] of names, several at once in order of shard), then
+//! nodes (the same), then a transaction. A thread that holds a transaction takes none of these locks.
 
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -12,10 +12,10 @@ use format::ObjectId;
 pub(crate) const SHARDS: usize = 512;
 const POISON: &str = "the locks guard no memory that a panic could leave half changed";
 
-/// Held for as long as the object's state must not change under somebody else.
+/// A held lock of an object. Other threads cannot change its state meanwhile.
 pub(crate) type Guard<'a> = Ranked<RwLockWriteGuard<'a, ()>>;
 
-/// A lock for each object; objects share them, so whoever needs several takes them in one call.
+/// Locks of objects. Several objects may share a lock, so a caller that needs several locks takes them in one call.
 pub(crate) struct Locks {
     rank: Rank,
     shards: Box<[RwLock<()>]>,

@@ -1,4 +1,4 @@
-//! Making changes safe before their txg is: what each operation tells the intent log, and `fsync`.
+//! Making changes durable before their txg: the notes of each operation to the intent log, and `fsync`.
 //!
 //! From:   every operation that changes something, under its transaction.
 //! To:     `pool`, which keeps the notes and writes the records.
@@ -17,12 +17,12 @@ use crate::{Error, FileKind, Filesystem, Result, SetAttr};
 
 /// Bytes of a file's data that are read at once for its records.
 pub(crate) const READ_STEP: u64 = 1 << 20;
-/// Smallest write, in bytes, whose data goes where it belongs instead of into the log.
+/// Smallest write, in bytes, whose data is written to its final block instead of into the log.
 pub(crate) const POINTED_MIN: u64 = 32 << 10;
 
 impl Filesystem {
-    /// Returns when everything done so far to object `id`, and every change of names before, would survive a crash:
-    /// `fsync`. Whoever writes with `O_SYNC` calls it after each write. With `sync=disabled` it returns at once.
+    /// `fsync`: blocks until all changes of object `id` so far, and all earlier changes of names, are durable. For `O_SYNC`,
+    /// call it after each write. With `sync=disabled` it returns at once.
     ///
     /// # Errors
     /// The pool could not write.
@@ -38,8 +38,8 @@ impl Filesystem {
         self.make_safe(None)
     }
 
-    /// Carries out `change` once the write throttle lets it, and starts it again as [`Filesystem::retrying`] does. With
-    /// `sync=always` it is safe when this returns. The caller holds no locks.
+    /// Runs `change` after the write throttle, and restarts it as [`Filesystem::retrying`] does. With `sync=always`, the
+    /// change is durable when this returns. The caller holds no locks.
     pub(crate) fn changing<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
         self.wait_for_room();
         let done = self.retrying(change)?;
@@ -49,7 +49,7 @@ impl Filesystem {
         Ok(done)
     }
 
-    /// Whether each change is to be safe when it returns, as `sync=always` has it.
+    /// Whether each change must be durable when it returns (`sync=always`).
     #[must_use]
     pub fn is_synchronous(&self) -> bool {
         self.inner.dataset.settings().sync == SyncMode::Always
@@ -65,8 +65,8 @@ impl Filesystem {
         })
     }
 
-    /// A record of at most `length` bytes that points at the block they are in, where the block is large enough that
-    /// writing it once, where it belongs, is better than twice.
+    /// A record of at most `length` bytes that points at their block. Used for large blocks, because it avoids writing the
+    /// data twice.
     fn point_for_log(
         &self,
         batch: &mut Batch<'_>,
@@ -81,7 +81,7 @@ impl Filesystem {
             let block = object.block_size();
             let part = length.min(block - offset % block).min(znode.size.saturating_sub(offset));
             let large = length >= POINTED_MIN && part >= block / 2;
-            // OpenZFS replays the whole block, and a file that is to end within it would end with it.
+            // OpenZFS replays the whole block. A file that ends within the block would become longer.
             let inside = offset - offset % block + block <= znode.size;
             if znode.links == 0 || !inside || part == 0 || !large && !self.inner.dataset.settings().log_points
             {
@@ -93,7 +93,7 @@ impl Filesystem {
         Ok(ptr.map(|ptr| Write { object: id, offset, length: part, block_offset: 0, ptr, data: None }))
     }
 
-    /// A record of the data that a file has there now; `None` when it has no names any more, or is shorter.
+    /// A record of the present data of the file there; `None` if the file has no names any more or is shorter.
     fn read_for_log(&self, id: ObjectId, offset: u64, len: u64) -> Result<Option<Write>> {
         let _shared = self.inner.nodes.read(id);
         let (object, znode) = match self.file(id) {
@@ -116,7 +116,7 @@ impl Filesystem {
         self.inner.dataset.note(tx, None, || Note::Done(Box::new(body())));
     }
 
-    /// A change was made that concerns object `id` alone; one without names is of no interest after a crash.
+    /// Notes a change of object `id` only. Objects without names need no note, because a crash removes them.
     pub(crate) fn note_node(&self, tx: &Tx, id: ObjectId, znode: &Znode, body: impl FnOnce() -> Body) {
         if znode.links > 0 {
             self.inner.dataset.note(tx, Some(id), || Note::Done(Box::new(body())));
@@ -130,16 +130,16 @@ impl Filesystem {
         }
     }
 
-    /// A change was made that has no record.
+    /// Notes a change that no record can express.
     pub(crate) fn note_unlogged(&self, tx: &Tx) {
         self.inner.dataset.note_unlogged(tx);
     }
 
-    /// A node was made under `name` in `dir`.
+    /// Notes a new node `name` in `dir`.
     pub(crate) fn note_create(&self, tx: &Tx, dir: ObjectId, name: &[u8], object: &Object, znode: &Znode) {
         let id = object.id();
         self.note_names(tx, || created(dir, name, object, znode));
-        // The record has no other times than that of creation.
+        // The record has only the time of creation.
         if znode.atime != znode.crtime || znode.mtime != znode.crtime {
             let set = SetAttr { atime: Some(znode.atime), mtime: Some(znode.mtime), ..SetAttr::default() };
             self.note_names(tx, || set_attr(id, &set, znode));
@@ -175,7 +175,7 @@ pub(crate) fn created(dir: ObjectId, name: &[u8], object: &Object, znode: &Znode
     })
 }
 
-/// The record of a change of attributes, for what such a record can say.
+/// The record of a change of attributes. `None` if a record cannot express it.
 pub(crate) fn set_attr(object: ObjectId, set: &SetAttr, znode: &Znode) -> Body {
     let bit = |wanted: bool, bit: u64| if wanted { bit } else { 0 };
     let zero = Time { secs: 0, nanos: 0 };

@@ -1,4 +1,4 @@
-//! What the records of an intent log hold: attributes as a node has them, and data.
+//! Decoding records of an intent log: attributes of nodes, and data.
 //!
 //! Source: docs/format/08-zil.md.
 
@@ -9,7 +9,7 @@ use pool::Dataset;
 
 use crate::{Error, Result};
 
-/// The data of a write, and where it begins: a record that points at a block stands for all of the block.
+/// Data and offset of a write. A record that points at a block stands for the whole block.
 pub(crate) fn logged_data(dataset: &Dataset, write: &Write) -> Result<(u64, Vec<u8>)> {
     let damaged = |what| Err(Error::damaged(write.object)(Corrupt::new(what, write.length)));
     write.offset.checked_add(write.length).ok_or(Error::FileTooBig)?;
@@ -19,7 +19,7 @@ pub(crate) fn logged_data(dataset: &Dataset, write: &Write) -> Result<(u64, Vec<
             damaged("length of zeros in a log record")
         }
         (None, BlockPtr::Hole(_)) => Ok((write.offset, vec![0; write.length as usize])),
-        // The block may be within the pointer.
+        // The data may be embedded in the block pointer.
         (None, ptr) if write.length <= ptr.lsize() => {
             let start = block_start(write.offset, write.length, ptr.lsize());
             Ok((start, dataset.read_log_data(ptr)?.to_vec()))
@@ -28,12 +28,12 @@ pub(crate) fn logged_data(dataset: &Dataset, write: &Write) -> Result<(u64, Vec<
     }
 }
 
-/// Where the block of `lsize` bytes begins that a record of `length` bytes at `offset` points at: it was written whole.
+/// Start of the block of `lsize` bytes at which a record of `length` bytes at `offset` points. The whole block was written.
 fn block_start(offset: u64, length: u64, lsize: u64) -> u64 {
     if length < lsize { offset - offset % lsize } else { offset }
 }
 
-/// A node's flags with those that an attribute block sets.
+/// A node's flags after an attribute block is applied.
 pub(crate) fn flags_with(mut flags: u64, attrs: &Attrs) -> u64 {
     const PAIRS: [(u32, u64); 15] = [
         (xat::ARCHIVE, pflags::ARCHIVE),

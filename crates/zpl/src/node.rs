@@ -1,4 +1,4 @@
-//! Nodes: what `stat` shows, and changing it.
+//! Nodes: reading and changing the attributes that `stat` shows.
 
 use dmu::Object;
 use format::ObjectId;
@@ -100,17 +100,17 @@ impl Filesystem {
         }
         self.check_new_owners(Some(&before), &znode)?;
         znode.ctime = match set.ctime {
-            // The flag was set after that write.
+            // The flag was set after the cached write.
             Some(_) if is_late && znode.flags & pflags::IMMUTABLE != 0 => znode.ctime,
             given => given.unwrap_or_else(|| self.now()),
         };
         count_change(&mut znode);
         let logged = set.crtime.is_none() && set.flags.is_none() && set.projid.is_none();
-        // What is stored takes the place of as much: a full quota does not refuse it. (The kernel's cache sends the times
-        // of a file when it likes, and `: > file` comes as a truncation with times.)
+        // The change replaces stored bytes, so a full quota does not refuse it. (The kernel's cache sends the times of a
+        // file at any moment, and `: > file` arrives as a truncation with times.)
         let tx = self.begin(Hold::acknowledged(ATTRIBUTE_COST))?;
         if let Some((file, value)) = xattr_form {
-            // The ACL keeps its length: the modes in it change, nothing else.
+            // The ACL keeps its length, because only the permission bits in it change.
             file.write(&tx, 0, &value)?;
         }
         self.store(&object, &tx, &znode)?;
@@ -123,8 +123,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Gives the hidden directory of an object's extended attributes, and the files in it, to the object's owners: they
-    /// count for them. Started again, it leaves out the files that have these owners already.
+    /// Changes the owners of the hidden xattr directory of an object and of its files to the object's owners, who are
+    /// charged for them. After a restart, it skips the files that have the owners already.
     fn hand_on_hidden(&self, id: ObjectId) -> Result<()> {
         let _node = self.inner.nodes.write(id);
         let znode = match self.node(id) {
@@ -136,7 +136,7 @@ impl Filesystem {
         let files = self.hidden_files(dir)?;
         for id in std::iter::once(dir).chain(files) {
             let (object, mut own) = self.node_for_change(id)?;
-            // What a damaged directory names may be anybody's.
+            // In a damaged directory, an entry may name a foreign object.
             if own.flags & pflags::XATTR == 0 || owners_of(&own) == owners_of(&znode) {
                 continue;
             }
@@ -155,7 +155,8 @@ impl Filesystem {
         self.check_attributes_change(znode, pflags::IMMUTABLE | pflags::READONLY)
     }
 
-    /// Refuses a change that one of these flags forbids; what a log says was allowed when it was written.
+    /// Refuses a change that one of these flags forbids. A replay is always allowed, because the change was allowed when it
+    /// was logged.
     pub(crate) fn check_attributes_change(&self, znode: &Znode, flags: u64) -> Result<()> {
         if znode.flags & flags != 0 && !self.inner.dataset.is_replaying() {
             return Err(Error::NotPermitted);
@@ -163,7 +164,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Refuses to open a file for writing that its flags protect. `appends`: every write goes to the end of the file.
+    /// Refuses to open a file for writing if its flags forbid it. `appends`: every write goes to the end of the file.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]; [`Error::NotFound`]; [`Error::Damaged`].
@@ -174,8 +175,8 @@ impl Filesystem {
         if appends { Ok(()) } else { self.check_attributes_change(&znode, pflags::APPENDONLY) }
     }
 
-    /// Notes an access now, if the file system keeps access times as the properties `atime` and `relatime` say; with
-    /// `always` whatever `atime` says. Gives whether the access time changed.
+    /// Sets the access time to now, as the properties `atime` and `relatime` say. `always` overrides `atime=off`. Returns
+    /// whether the access time changed.
     ///
     /// # Errors
     /// If the attributes cannot be read or changed.
@@ -187,7 +188,7 @@ impl Filesystem {
         }
         let now = self.now();
         if settings.relatime {
-            // Most accesses change nothing: other readers go on meanwhile.
+            // Most accesses change nothing, so this uses a shared lock first.
             let _shared = self.inner.nodes.read(id);
             if !is_stale(&self.node(id)?.1, now) {
                 return Ok(false);
@@ -196,7 +197,8 @@ impl Filesystem {
         let _node = self.inner.nodes.write(id);
         let (object, mut znode) = self.node_for_change(id)?;
         znode.atime = now;
-        // A reader waits for no writer and no sync: under such load, some later read leaves its time.
+        // A read must not wait for writers or syncs. If the locks are busy, the access time is not updated now; a later read
+        // updates it.
         let Some(tx) = self.inner.dataset.begin_at_once(Hold::write(ATTRIBUTE_COST))? else {
             return Ok(false);
         };
@@ -205,14 +207,14 @@ impl Filesystem {
     }
 }
 
-/// Whether a change of attributes is a cache's report of when data was written that it has handed over before: it holds the
-/// two times of a write, and the write is older than the last change of anything. A file may have become immutable since.
+/// Whether a change of attributes is the cache's late report of the time of a write whose data arrived before. It sets only
+/// the two times of a write, and they are older than the last change of the file. The file may have become immutable since.
 fn reports_late_write(set: &SetAttr, znode: &Znode) -> bool {
     let times = SetAttr { mtime: set.mtime, ctime: set.ctime, ..SetAttr::default() };
     set.mtime.is_some() && set.ctime.is_some_and(|ctime| ctime <= znode.ctime) && *set == times
 }
 
-/// Whether `relatime` lets an access at `now` change the access time: it is older than the last change, or a day old.
+/// Whether an access at `now` changes the access time under `relatime`: it is older than the last change, or a day old.
 fn is_stale(znode: &Znode, now: Time) -> bool {
     const DAY: i64 = 24 * 60 * 60;
     znode.atime <= znode.mtime.max(znode.ctime) || now.secs.saturating_sub(znode.atime.secs) >= DAY
@@ -231,7 +233,7 @@ pub(crate) fn stat_of(object: &Object, znode: &Znode) -> Result<Stat> {
         parent: znode.parent,
         nlink: znode.links,
         size: znode.size,
-        // The dnode itself counts, as OpenZFS has it.
+        // The dnode itself counts, as in OpenZFS.
         blocks: (object.used_bytes().saturating_add(256) >> 9) + u64::from(head.slots),
         block_size: head.block_size.into(),
         atime: znode.atime,

@@ -1,13 +1,13 @@
-//! Users, groups and projects that space and objects are counted for, and their quotas in memory.
+//! Space and object accounting by user, group and project, and their quotas in memory.
 
 use std::sync::Arc;
 
 use dmu::{Object, Special};
 use format::znode::{Znode, master};
 
-/// Names of objects' counts begin so in the accounting ZAPs.
+/// Prefix of the keys of object counts in the accounting ZAPs.
 pub(crate) const OBJECTS: &str = "obj-";
-/// Project of whatever belongs to none: it has no quota.
+/// Project id of files without a project. It has no quota.
 pub(crate) const NO_PROJECT: u64 = 0;
 
 /// Who space is counted for.
@@ -29,7 +29,7 @@ impl Owner {
         Special::ALL[self as usize]
     }
 
-    /// The master node's entry for quotas, and for that of whoever has none.
+    /// Keys of the master node for the ZAP of quotas, and for the default quota.
     pub(crate) const fn keys(self, amount: Amount) -> (&'static str, &'static str) {
         match (self, amount) {
             (Owner::User, Amount::Bytes) => (master::USERQUOTA, "defaultuserquota"),
@@ -62,7 +62,7 @@ impl Amount {
     }
 }
 
-/// What one user, group or project uses and may use; `None` where the file system has no such entry.
+/// Used amount and quota of one user, group or project; `None` if the file system has no entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Space taken, in bytes.
@@ -79,7 +79,7 @@ pub struct Usage {
 #[derive(Default)]
 pub(crate) struct Quotas {
     pub(crate) revision: u64,
-    /// By owner and amount: the ZAP, and the quota of whoever is not in it.
+    /// By kind of owner and amount: the ZAP of quotas, and the default quota.
     pub(crate) limits: [[(Option<Arc<Object>>, u64); 2]; 3],
     pub(crate) any: bool,
 }

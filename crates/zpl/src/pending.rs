@@ -1,7 +1,7 @@
-//! What changes that are not synced yet add to the use of users, groups and projects.
+//! Unsynced additions to the accounting of users, groups and projects.
 //!
-//! The accounting ZAPs tell what the last sync counted. Between two syncs a program can write far more than a small quota, so
-//! the quotas are judged by both: what is counted, and what was written since.
+//! The accounting ZAPs are as of the last sync. Between two syncs a program can write far more than a small quota. So quota
+//! checks use the stored sums plus the bytes written since.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ impl Pending {
         self.added.lock().expect("no code panics while holding the pending use")
     }
 
-    /// `amount` more in `txg`; `synced` is the newest txg that is on the disks.
+    /// Adds `amount` in `txg`. `synced` is the newest txg on disk.
     pub(crate) fn add(&self, account: Account, txg: Txg, amount: u64, synced: Txg) {
         let mut added = self.added();
         let by_txg = added.entry(account).or_default();

@@ -1,4 +1,4 @@
-//! What decides who may do what with a node: owner, mode, and the POSIX ACL where the dataset has them.
+//! Attributes of a node that permission checks need: owner, mode, and the POSIX ACL.
 
 use format::ObjectId;
 use format::acl::PosixAcl;
@@ -6,7 +6,7 @@ use format::acl::PosixAcl;
 use crate::node::stat_of;
 use crate::{Error, FileKind, Filesystem, Result, acl};
 
-/// The part of a node that permission checks look at.
+/// The attributes of a node that permission checks use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// What it is.
@@ -17,13 +17,12 @@ pub struct Protection {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The access ACL, where the dataset has `acltype=posix` and the node has an ACL that says more than its mode.
+    /// The access ACL, if the dataset has `acltype=posix` and the node has an ACL that its mode cannot express.
     pub acl: Option<PosixAcl>,
 }
 
 impl Filesystem {
-    /// What decides who may do what with object `id`. NFSv4 ACLs other than the one that the mode stands for are not
-    /// evaluated: the mode decides.
+    /// The permission attributes of object `id`. NFSv4 ACLs are not evaluated: the mode decides.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Damaged`].

@@ -1,11 +1,11 @@
 //! Space and objects by user, group and project, and the quotas on them.
 //!
 //! From:   the accounting ZAPs, which `dmu` keeps as it syncs; quota ZAPs at the master node.
-//! To:     whoever writes, and `zfs userspace`.
+//! To:     write operations, and `zfs userspace`.
 //! Source: docs/format/07-zpl-sa.md §1, §8.
 //!
-//! Quotas are judged by what the last sync counted and what was written since (`pending.rs`): the write that reaches the quota
-//! goes in, the next one is refused.
+//! Quota checks use the sums of the last sync plus the bytes written since (`pending.rs`). The write that reaches the quota
+//! succeeds, and the next one is refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::legacy::USER_SPACE;
 use crate::owner::{Amount, NO_PROJECT, OBJECTS, Owner, Quotas, Usage, owners_of};
 use crate::{Error, Filesystem, Result};
 
-/// Syncs that a change waits for at a quota, while other changes take the space first.
+/// At a quota, a change waits for at most this many syncs. Other changes may take the freed space first.
 const QUOTA_WAITS: u32 = 8;
 
 impl Filesystem {
@@ -81,7 +81,7 @@ impl Filesystem {
         Ok(own.unwrap_or(*default))
     }
 
-    /// How much of its quota of `amount` is left to `id`, and how much of its use is not synced yet; `None` without quota.
+    /// Remaining `amount` of the quota of `id`, and its unsynced use; `None` without a quota.
     fn left(&self, quotas: &Quotas, owner: Owner, amount: Amount, id: u64) -> Result<Option<(u64, u64)>> {
         if owner == Owner::Project && (id == NO_PROJECT || !self.has_projects()) {
             return Ok(None);
@@ -90,19 +90,18 @@ impl Filesystem {
         if quota == 0 {
             return Ok(None);
         }
-        // In this order: what a sync counts meanwhile is counted twice, not missed.
+        // This order matters: if a sync happens between the two reads, its bytes are counted twice rather than missed.
         let pending = self.inner.pending.sum((owner, amount, id), self.inner.dataset.synced_txg());
         let used = self.used(owner, amount, id)?.saturating_add(pending);
         Ok(Some((quota.saturating_sub(used), pending)))
     }
 
-    /// Counts an object that is being made for the owners of `znode`, where anybody has a quota.
+    /// Counts a new object for the owners of `znode`, if there are quotas.
     pub(crate) fn count_pending_object(&self, tx: &dmu::Tx, znode: &Znode) -> Result<()> {
         self.count_pending(tx, znode, Amount::Objects, || 1)
     }
 
-    /// Counts `bytes` bytes that are being written in blocks of `block` bytes for the owners of `znode`, where anybody has
-    /// a quota.
+    /// Counts `bytes` written bytes in blocks of `block` bytes for the owners of `znode`, if there are quotas.
     pub(crate) fn count_pending_bytes(
         &self,
         tx: &dmu::Tx,
@@ -131,8 +130,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Bytes of data that may still be written to a file before a quota, a reservation or the end of the pool refuses more.
-    /// Changes in flight are counted in full, and data with all copies and whole sectors.
+    /// Bytes of data that a file can still take before a quota, a reservation or the size of the pool refuses more. Changes
+    /// in flight count in full; data counts with all copies and in whole sectors.
     ///
     /// # Errors
     /// As [`Filesystem::read`].
@@ -140,7 +139,7 @@ impl Filesystem {
         let left = self.space_left_to_owners(id)?;
         let dataset = &self.inner.dataset;
         let object = self.inner.objset.object(id)?;
-        // The only block of a file still grows.
+        // The single block of a small file can still grow.
         let record = if object.max_blkid() == 0 { dataset.settings().record_size } else { 0 };
         let block = object.block_size().max(record);
         let charge = dataset.charge_of(block, block).max(block);
@@ -165,7 +164,7 @@ impl Filesystem {
         Ok(least)
     }
 
-    /// Whether a write to a file would be let through now. Waits for a sync where that may make a difference.
+    /// Checks whether a write to a file would be allowed now. Waits for a sync if that may free quota.
     ///
     /// # Errors
     /// [`Error::Quota`] or [`Error::NoSpace`] if not; as [`Filesystem::read`].
@@ -194,21 +193,21 @@ impl Filesystem {
 
     fn check_owners(&self, amounts: &[Amount], owners: impl IntoIterator<Item = (Owner, u64)>) -> Result<()> {
         let quotas = self.quotas()?;
-        // What a log says was allowed when it was written.
+        // Logged changes were allowed when they were made.
         if !quotas.any || self.inner.dataset.is_replaying() {
             return Ok(());
         }
-        // Taken first: what is freed after this is not waited for.
+        // Read first, so that frees after this moment are not waited for.
         let synced = self.inner.dataset.synced_txg();
         match self.pending_at_a_quota(&quotas, amounts, owners)? {
             None => Ok(()),
             Some(0) if !self.inner.pending.frees_since(synced) => Err(Error::Quota),
-            // After a sync, less may be counted: data turned out smaller, or something was freed.
+            // A sync may lower the counted use: data may compress, and frees are counted.
             Some(_) => Err(Error::Waits(self.inner.dataset.next_sync(QUOTA_WAITS))),
         }
     }
 
-    /// How much unsynced use those have who used up a quota; `None` if nobody did.
+    /// Unsynced use of the owners who have reached a quota; `None` if none has.
     fn pending_at_a_quota(
         &self,
         quotas: &Quotas,
@@ -229,7 +228,7 @@ impl Filesystem {
         Ok(most)
     }
 
-    /// What one user, group or project uses, as of the last sync.
+    /// Use of one user, group or project, as of the last sync.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where it is not counted; what cannot be read.
@@ -260,8 +259,8 @@ impl Filesystem {
         Ok(self.quotas()?.limits[owner as usize][amount as usize].1)
     }
 
-    /// Everybody who uses something or has a quota, by number. Numbers beyond 32 bits stand for users of other
-    /// domains (their index in the upper half).
+    /// All owners with usage or a quota, by id. Ids above 32 bits are users of other domains (the domain's index is in the
+    /// upper half).
     ///
     /// # Errors
     /// [`Error::Unsupported`] where it is not counted; what cannot be read.

@@ -1,7 +1,8 @@
 //! Blocks of one object in order, read by the workers before they are asked for.
 //!
-//! From:   block numbers, as far ahead as a window reaches.
-//! To:     one reader, who reads too when the block it wants is not there yet: nobody is woken for each block.
+//! From:   block numbers within a window.
+//! To:     one reader. If the next block is not there yet, the reader reads blocks itself instead of sleeping, so that no
+//!         thread is woken for each block.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,9 +15,9 @@ use dmu::{Object, Objset, Record};
 type Read = dmu::Result<Record>;
 
 struct State {
-    /// `None` when the reader is gone. Whoever reads holds the object, and through it the devices, no longer than that.
+    /// `None` when the reader is gone. Workers keep the object and its devices open only while the reader exists.
     object: Option<Arc<Object>>,
-    /// Blocks that nobody has begun, with their turn.
+    /// Blocks that no thread has started, with their position.
     todo: VecDeque<(u64, u64)>,
     /// Workers that are reading.
     reading: usize,
@@ -35,7 +36,7 @@ impl Lane {
         self.state.lock().expect("no code panics while holding a lane")
     }
 
-    /// For a worker: reads the next block of those that nobody has begun.
+    /// For a worker: reads the next block that no thread has started.
     fn read_next(&self) {
         let (object, turn, blkid) = {
             let mut state = self.lock();
@@ -68,7 +69,7 @@ pub(crate) struct ReadAhead {
     blkids: VecDeque<u64>,
     /// Turn of the first of them.
     turn: u64,
-    /// Why it is not known which blocks follow.
+    /// Why the following blocks cannot be determined.
     broken: Option<dmu::Error>,
 }
 
@@ -106,7 +107,7 @@ impl ReadAhead {
         }
     }
 
-    /// The next block that holds data, and what reading it gave; an error when it is not known which block that is.
+    /// The next block with data and the result of reading it; an error if the next block cannot be determined.
     pub(crate) fn next(&mut self) -> Option<dmu::Result<(u64, Read)>> {
         self.fill();
         let Some(blkid) = self.blkids.pop_front() else { return self.broken.take().map(Err) };

@@ -11,12 +11,12 @@ use format::ObjectId;
 use crate::read_ahead::ReadAhead;
 use crate::{Filesystem, Result};
 
-/// Bytes of records in the hands of the workers, at most.
+/// Maximal bytes of records that the workers read at once.
 const AHEAD_BYTES: u64 = 16 << 20;
 /// ... and how many records, at least and at most.
 const AHEAD_MIN: u64 = 4;
 const AHEAD_MAX: u64 = 256;
-/// A shorter file is read without help.
+/// A shorter file is read without workers.
 const ALONE_BLOCKS: u64 = 3;
 
 /// A part of a file.
@@ -51,7 +51,7 @@ impl Piece {
     }
 }
 
-/// A block that holds data and what reading it gave; an error when it is not known which blocks do.
+/// A block with data and the result of reading it; an error if the blocks cannot be determined.
 type Read = dmu::Result<(u64, dmu::Result<Record>)>;
 
 enum Source {
@@ -75,16 +75,16 @@ pub struct Records {
     at: u64,
     /// Data that waits for the hole before it to be given out.
     pending: Option<(u64, dmu::Result<Record>)>,
-    /// What was given out last; its buffer is used again when the reader is done with it.
+    /// The last returned piece. Its buffer is reused when the reader drops it.
     last: Option<Record>,
 }
 
 impl Filesystem {
-    /// All of a regular file, in order: records and holes. Not to be called from inside a job of the storage
-    /// workers: the reading needs them, and they would wait for themselves. A file that changes meanwhile gives old and new parts.
+    /// All records and holes of a regular file, in order. Do not call it from a job of the storage workers: the reads need
+    /// these workers, so the job would wait for itself. If the file changes meanwhile, old and new parts are mixed.
     ///
-    /// # Errors
-    /// As [`Filesystem::read`]. Each step may fail to read its record; the next step goes on behind it.
+    /// # Errors As [`Filesystem::read`]. A step that fails to read its record returns an error; the next step continues
+    /// after it.
     pub fn read_records(&self, id: ObjectId) -> Result<Records> {
         let (object, size) = {
             let _shared = self.inner.nodes.read(id);
@@ -107,16 +107,16 @@ impl Filesystem {
         Ok(Records { object, objset, block, size, source, at: 0, pending: None, last: None })
     }
 
-    /// As [`read_blocks`], as `primarycache` has it. Blocks that are wanted whole are not kept: whoever asks for so much
-    /// keeps it himself.
+    /// As [`read_blocks`], within the limits of `primarycache`. Whole blocks are not cached, because callers of such large
+    /// reads cache the data themselves.
     pub(crate) fn read_blocks(&self, object: &Arc<Object>, offset: u64, buf: &mut [u8]) -> Result<()> {
-        // What is not to stay does not enter.
+        // Such blocks do not enter the cache.
         let keep = if self.inner.dataset.settings().cache_data { Keep::Parts } else { Keep::Nothing };
         read_blocks(&self.inner.objset, object, keep, offset, buf)
     }
 }
 
-/// What stays in the cache of what is read.
+/// Caching policy of the reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// Everything.

@@ -1,4 +1,4 @@
-//! Taking names away, and freeing what has none left.
+//! Removing names, and freeing objects without names.
 //!
 //! An object without names that is still open, or too large for one transaction, waits in the unlinked set; what
 //! a crash leaves there is freed by [`Filesystem::drain_unlinked`].
@@ -20,7 +20,7 @@ use crate::node::{count_change, modified};
 use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
-/// On a directory: only owners take names away.
+/// Sticky bit of a directory: only owners remove names.
 const S_ISVTX: u64 = 0o1000;
 
 /// Who takes a name away.
@@ -28,33 +28,33 @@ const S_ISVTX: u64 = 0o1000;
 pub(crate) enum Remover {
     /// Somebody who may.
     Anybody,
-    /// This user, who takes names out of a sticky directory only as its owner or the owner of what has the name.
+    /// This user. In a sticky directory, the user must own the directory or the named object.
     User(u32),
 }
 
-/// What becomes of an object whose last name goes.
+/// How to handle an object whose last name is removed.
 pub(crate) enum Fate {
-    /// It goes to the unlinked set: somebody has it open, or it is large.
+    /// Move it to the unlinked set, because it is open or large.
     Waits {
         /// Nobody has it open.
         free_next: bool,
     },
-    /// It goes at once, with its extended attributes.
+    /// Free it at once, with its extended attributes.
     Freed(Vec<Arc<Object>>),
 }
 
-/// What one step of freeing an object did.
+/// Result of one step of freeing an object.
 enum Step {
     /// It freed some blocks; more are left.
     More,
     /// The object is gone.
     Freed,
-    /// The object is not to be freed, or another thread freed it.
+    /// The object must not be freed, or another thread freed it.
     NotOurs,
 }
 
 impl Filesystem {
-    /// Keeps object `id` alive, names or no names, until [`Filesystem::close_handle`].
+    /// Keeps object `id` until [`Filesystem::close_handle`], even if it loses all its names.
     ///
     /// # Errors
     /// [`Error::NotFound`] when it is gone.
@@ -219,7 +219,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Takes one name off `znode` and says what is to become of its object. Reads all that freeing it needs.
+    /// Removes one link from `znode` and decides how to handle its object. Reads all blocks that freeing it needs.
     pub(crate) fn lose_link(
         &self,
         object: &Arc<Object>,
@@ -285,9 +285,9 @@ impl Filesystem {
         Ok(())
     }
 
-    /// What is in the hidden directory `dir` of extended attributes.
+    /// The files in the hidden directory `dir` of extended attributes.
     pub(crate) fn hidden_files(&self, dir: ObjectId) -> Result<Vec<ObjectId>> {
-        // Not through `entries`: that may want the lock that the caller holds, to look at the object.
+        // This does not use `entries`, which may need a lock that the caller holds.
         let file = |entry: dmu::Result<zap::Entry>| {
             let value = entry?.number().unwrap_or(0);
             Ok(Dirent::decode(value).map_err(Error::damaged(dir))?.object)
@@ -315,15 +315,16 @@ impl Filesystem {
         Ok(doomed)
     }
 
-    /// Frees what just lost its last name, if it is its turn. What cannot be freed stays in the unlinked set, without a name.
+    /// Frees an object that just lost its last name, if [`Filesystem::lose_link`] decided so. On failure it stays in the
+    /// unlinked set.
     pub(crate) fn free_next(&self, id: ObjectId, now: bool) {
         if now && let Err(error) = self.free_unlinked(id) {
             tracing::warn!(object = id.0, %error, "its name went, its space stays");
         }
     }
 
-    /// Frees an object that is in the unlinked set, step by step: the caller holds no lock, and others get theirs
-    /// between two steps. Gives whether it was still to be freed.
+    /// Frees an object of the unlinked set in steps. The caller holds no lock; other threads can take locks between two
+    /// steps. Returns whether the object was still there to free.
     pub(crate) fn free_unlinked(&self, id: ObjectId) -> Result<bool> {
         loop {
             self.wait_for_room();
@@ -339,11 +340,11 @@ impl Filesystem {
     fn free_step_of(&self, id: ObjectId) -> Result<Step> {
         let _node = self.inner.nodes.write(id);
         let (object, znode) = match self.node_for_change(id) {
-            // Another thread freed it between two steps, and the number may be another object's by now.
+            // Another thread freed it between two steps, and the number may be reused.
             Err(Error::NotFound) => return Ok(Step::NotOurs),
             found => found?,
         };
-        // An object that is just made without a name is open before it is in the set.
+        // A new `O_TMPFILE` object is opened before it enters the set.
         let waits = zap::lookup(&*self.unlinked_set()?, int_key(id.0).as_bytes())?.is_some();
         if !waits || znode.links > 0 || self.handles().contains_key(&id) {
             return Ok(Step::NotOurs);
@@ -371,7 +372,7 @@ impl Filesystem {
         object.max_blkid() >= change::bounded_step(&self.inner.dataset, 0)
     }
 
-    /// How many objects are in the unlinked set: they have no name, and are freed when nobody has them open.
+    /// Number of objects in the unlinked set.
     ///
     /// # Errors
     /// If the set cannot be read.
@@ -404,7 +405,7 @@ impl Filesystem {
         Ok(freed)
     }
 
-    /// Whether there is no such object; then its name leaves the unlinked set.
+    /// Whether the object does not exist. Then its entry is removed from the unlinked set.
     fn is_gone(&self, id: ObjectId, set: &Arc<Object>, name: &[u8]) -> Result<bool> {
         self.wait_for_room();
         self.retrying(|| self.take_if_gone(id, set, name))
@@ -413,7 +414,7 @@ impl Filesystem {
     fn take_if_gone(&self, id: ObjectId, set: &Arc<Object>, name: &[u8]) -> Result<bool> {
         let _node = self.inner.nodes.write(id);
         if zap::lookup(set, name)?.is_none() {
-            // Somebody freed or named it since the set was read.
+            // Another thread freed or linked it since the set was read.
             return Ok(true);
         }
         match self.node(id) {
@@ -426,13 +427,13 @@ impl Filesystem {
                 tracing::warn!(object = id.0, "an object with names is in the unlinked set");
                 Ok(true)
             }
-            // What cannot be read is said when it is to be freed.
+            // Read errors are reported when it is freed.
             _ => Ok(false),
         }
     }
 }
 
-/// Refuses what the flags of directory or node forbid.
+/// Refuses a removal that flags of the directory or the node forbid.
 pub(crate) fn check_removable(parent: &Znode, znode: &Znode, by: Remover) -> Result<()> {
     if let Remover::User(uid) = by
         && parent.mode & S_ISVTX != 0
@@ -448,7 +449,7 @@ pub(crate) fn check_removable(parent: &Znode, znode: &Znode, by: Remover) -> Res
     Ok(())
 }
 
-/// Whether all that frees these objects can be read.
+/// Checks that all blocks needed to free these objects can be read.
 fn can_be_freed(doomed: &[Arc<Object>]) -> Result<()> {
     doomed.iter().try_for_each(|object| Ok(object.check_indirect(0, u64::MAX)?))
 }
@@ -458,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sticky_directory_lets_owners_alone_take_names() {
+    fn in_a_sticky_directory_only_owners_remove_names() {
         let dir = |mode| Znode { mode, uid: 1, ..Znode::default() };
         let victim = Znode { uid: 10, ..Znode::default() };
         let may = |mode, by| check_removable(&dir(mode), &victim, by).is_ok();

@@ -16,10 +16,10 @@ use crate::remove::{Remover, check_removable};
 use crate::stat::is_kind;
 use crate::{Error, FileKind, Filesystem, Result};
 
-/// Directories above one another; more means damage.
+/// Maximal depth of directories; more means damage.
 const DEPTH_MAX: u32 = 1 << 20;
 
-/// Whether a rename may replace what has the new name.
+/// Whether a rename may replace an existing entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
     /// As POSIX says.
@@ -29,7 +29,7 @@ pub enum Replace {
 }
 
 impl Filesystem {
-    /// Gives the object called `name` in `dir` the name `new_name` in `new_dir`; what had that name goes.
+    /// Moves `name` in `dir` to `new_name` in `new_dir`, and removes the object that had the new name.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Exists`] when replacing is refused; [`Error::NotEmpty`], [`Error::NotDir`],
@@ -69,7 +69,7 @@ impl Filesystem {
         self.check_reserved(new_dir, new_name)?;
         let (from_object, to_object) = (self.directory(dir)?, self.directory(new_dir)?);
         loop {
-            // Which locks are needed depends on what the names mean; that is looked at again under the locks.
+            // The needed locks depend on the objects of the names. The names are looked up again under the locks.
             let source = self.lookup(dir, name)?.ok_or(Error::NotFound)?;
             let target = self.lookup(new_dir, new_name)?;
             let moves_dir = dir != new_dir && source.1 == FileKind::Directory;
@@ -90,7 +90,7 @@ impl Filesystem {
                 return Err(Error::Exists);
             }
             let same = victim.as_ref().is_some_and(|victim| victim.id == found.id);
-            // Another spelling of a name is a new name; another link to the same file is left alone.
+            // Another spelling of the same name is a rename; if both names are links to one file, nothing is done.
             let respelled = same
                 && dir == new_dir
                 && victim.as_ref().is_some_and(|victim| victim.name == found.name)
@@ -164,7 +164,7 @@ impl Filesystem {
                 None => false,
                 Some((object, znode, fate)) => self.meet(&tx, object, znode, fate.take())?,
             };
-            // Who sees the new name after a crash must see what was written under the old one.
+            // If the new name survives a crash, the data written under the old name must survive, too.
             self.inner.dataset.note_for_all(found.id);
             self.note_names(&tx, || {
                 Body::Rename(Rename {

@@ -1,10 +1,10 @@
-//! What the records of an intent log mean: doing again what a crash undid.
+//! Replaying the records of an intent log after a crash.
 //!
 //! From:   `pool`, which found and claimed the log at import.
 //! To:     the other operations of this crate, under the numbers, owners and times that the records give.
 //! Source: docs/format/08-zil.md §4.2.
 //!
-//! A record may be done a second time when the power fails while it is replayed: what is there already is left.
+//! A record may be replayed twice if the power fails during a replay. Changes that are done already are skipped.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Filesystem {
             let record = record?;
             let mut done = self.replay_record(&replay, &record);
             if matches!(done, Err(Error::Exists)) {
-                // The number may be that of an object that an earlier record removed: it is free after a sync.
+                // An earlier record may have removed the object with this number. The number is free after a sync.
                 self.inner.dataset.sync()?;
                 done = self.replay_record(&replay, &record);
             }
@@ -176,7 +176,7 @@ impl Filesystem {
         // The file may end within a block that was written whole.
         let size = self.stat(write.object)?.size.max(write.offset + write.length);
         data.truncate(size.saturating_sub(offset).min(data.len() as u64) as usize);
-        // A write that takes two transactions is done with the second.
+        // A write that takes two transactions is complete with the second one.
         let border = (offset / WRITE_STEP + 1) * WRITE_STEP - offset;
         let (first, second) = data.split_at(data.len().min(border as usize));
         if !second.is_empty() {
@@ -219,10 +219,10 @@ impl Filesystem {
     }
 }
 
-/// Bytes that a write puts into one transaction.
+/// Bytes of a write in one transaction.
 const WRITE_STEP: u64 = crate::change::WRITE_STEP;
 
-/// What takes the place of a name that was moved away for a union mount.
+/// The whiteout entry that replaces a name moved away by a union mount.
 fn created_by(whiteout: &Whiteout, dir: ObjectId, name: &[u8]) -> Create {
     Create {
         kind: CreateKind::File,
@@ -243,7 +243,7 @@ fn created_by(whiteout: &Whiteout, dir: ObjectId, name: &[u8]) -> Create {
     }
 }
 
-/// What records say about an object or name that is gone was done before, or does not matter any more.
+/// A record about a removed object or name was replayed before, or a later record makes it irrelevant.
 fn gone_is_fine(done: Result<()>) -> Result<()> {
     match done {
         Err(Error::NotFound) => Ok(()),

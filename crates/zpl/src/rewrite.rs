@@ -1,6 +1,6 @@
-//! Writing old data anew, so that it takes the settings that new data takes: compression, checksum, copies.
+//! `zfs rewrite`: writes data again with the present settings: compression, checksum, copies.
 //!
-//! Neither the size of the file's blocks nor any of its attributes changes: programs notice nothing.
+//! Neither block sizes nor attributes change, so programs notice nothing.
 
 use format::ObjectId;
 use pool::Hold;
@@ -8,16 +8,15 @@ use pool::Hold;
 use crate::{Filesystem, Result};
 
 impl Filesystem {
-    /// Writes the blocks of a file anew that hold `len` bytes from `offset` on (`None`: all that follow). Holes
-    /// stay holes. Returns the bytes written.
+    /// Rewrites the blocks of a file that contain `len` bytes from `offset` on (`None`: to the end). Holes stay holes.
+    /// Returns the bytes written.
     ///
-    /// # Errors
-    /// As [`Filesystem::write`]; the blocks before stay written anew.
+    /// # Errors As [`Filesystem::write`]; blocks that were rewritten before the error stay so.
     pub fn rewrite(&self, id: ObjectId, offset: u64, len: Option<u64>) -> Result<u64> {
         let mut written = 0;
         let mut from = None;
         loop {
-            // Other changes of the file go on between two blocks.
+            // The lock is released between two blocks for other changes of the file.
             self.wait_for_room();
             match self.retrying(|| self.rewrite_block(id, (offset, len), from))? {
                 None => return Ok(written),
@@ -26,8 +25,8 @@ impl Filesystem {
         }
     }
 
-    /// Writes the first block anew that is not a hole, from block `from` on, or from where the range begins. Gives its
-    /// number and its bytes; `None` at the end of the range.
+    /// Rewrites the first block with data, from block `from` or the start of the range on. Returns its number and size;
+    /// `None` at the end of the range.
     fn rewrite_block(
         &self,
         id: ObjectId,

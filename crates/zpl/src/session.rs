@@ -1,12 +1,13 @@
-//! Sessions: what any front end needs to know of a file system and must not decide by itself.
+//! Sessions: decisions about a file system that all front ends share.
 //!
-//! From:   a front end (a mount, an export, a command), which knows who asks, and translates its protocol into these calls.
-//! To:     [`Filesystem`], which stores, and enforces neither modes nor owners.
+//! From:   a front end (a mount, an export, a command), which identifies the caller and translates its protocol into these
+//!         calls.
+//! To:     [`Filesystem`], which stores modes and owners but does not enforce them.
 //!
-//! A session decides who may do what (`permission.rs`), what new files inherit, when set-id bits are dropped, which name
-//! spaces of extended attributes there are and for whom, what is kept while it is open and has no name (`handles.rs`), what
-//! is in `.zfs` (`control.rs`), and what caches must be told (`notices.rs`). Protocols, caches and threads are the front
-//! end's.
+//! A session checks permissions (`permission.rs`) and decides what new files inherit and when set-id bits are dropped. It
+//! decides which name spaces of extended attributes are visible to a caller. It keeps open files without names
+//! (`handles.rs`), shows `.zfs` (`control.rs`) and notifies caches (`notices.rs`). The front end handles protocols, caches
+//! and threads.
 
 mod access;
 mod attributes;
@@ -53,18 +54,18 @@ use settings::Live;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checks {
     /// The kernel has checked modes, ACLs and sticky bits before the call arrives (FUSE with `default_permissions`). The
-    /// session does not check again: the kernel goes by the same attributes, so a second check costs time and finds
-    /// nothing; and what the kernel does on its own, such as writing pages back, it does under any user's name.
+    /// session does not check again: the kernel uses the same attributes, so a second check would cost time and find
+    /// nothing. Also, requests that the kernel makes by itself, such as page write-back, carry arbitrary users.
     Kernel,
-    /// This session checks on every call, because nobody has checked before: an export, a library.
+    /// The session checks every call, because nothing has checked before (an export, a library).
     Here,
-    /// Nobody checks: the caller has opened the pool's devices, so it may read and change each byte of them anyway.
+    /// No checks: the caller has opened the pool's devices, so it can read and change every byte anyway.
     Holder,
 }
 
-/// How the files of a pool are reached through one mount or export.
+/// Access to the files of a pool through one mount or export.
 pub struct Session {
-    /// `None` while it is exchanged for another one, which no call sees, and if it could not be opened again after that.
+    /// `None` while it is being replaced (no call runs then), or if it could not be opened again.
     fs: RwLock<Option<Filesystem>>,
     /// Its root, which an exchange keeps.
     root: ObjectId,
@@ -72,20 +73,20 @@ pub struct Session {
     live: Arc<Live>,
     handles: Handles,
     links: Links,
-    /// Who owns what is made up: links and folders that are stored nowhere.
+    /// Owner of links and folders that are shown but not stored.
     owner: (u32, u32),
-    /// A name means one entry by its bytes alone.
+    /// Names are compared by their bytes.
     exact_names: bool,
     /// The dataset had POSIX ACLs when the session began.
     had_acls: bool,
-    /// Whoever checks permissions goes by POSIX ACLs.
+    /// The permission checks (here or in the kernel) use POSIX ACLs.
     heeds_acls: AtomicBool,
-    /// What is told of changes; set once.
+    /// The cache that receives notices; set once.
     cache: OnceLock<Arc<dyn Cache>>,
 }
 
 impl Session {
-    /// A session of `fs`. `owner` owns what is shown and stored nowhere.
+    /// A session of `fs`. `owner` owns links and folders that are shown but not stored.
     #[must_use]
     pub fn new(fs: Filesystem, checks: Checks, settings: &Settings, owner: (u32, u32)) -> Session {
         Session {
@@ -121,16 +122,15 @@ impl Session {
         }
     }
 
-    /// The file system. While a caller has it, its dataset is not exchanged: it is for one call.
+    /// The file system, for one call. While a caller has it, its dataset cannot be replaced.
     ///
-    /// # Errors
-    /// [`Error::Closed`]: it could not be opened again after it was exchanged.
+    /// # Errors [`Error::Closed`]: it could not be opened again after it was replaced.
     pub fn fs(&self) -> Result<Filesystem> {
         let fs = self.fs.read().unwrap_or_else(PoisonError::into_inner);
         fs.clone().ok_or(Error::Closed)
     }
 
-    /// Puts another file system in its place, or none; gives what was there.
+    /// Replaces the file system by another one or none. Returns the old one.
     pub fn put_fs(&self, fs: Option<Filesystem>) -> Option<Filesystem> {
         std::mem::replace(&mut *self.fs.write().unwrap_or_else(PoisonError::into_inner), fs)
     }
@@ -141,7 +141,7 @@ impl Session {
         self.root
     }
 
-    /// What is kept for the front end, names or no names.
+    /// Nodes that the front end holds.
     #[must_use]
     pub fn handles(&self) -> &Handles {
         &self.handles
@@ -153,7 +153,7 @@ impl Session {
         self.fs().is_ok_and(|fs| fs.dataset().is_snapshot())
     }
 
-    /// Whether a name means one entry by its bytes alone.
+    /// Whether names are compared by their bytes.
     #[must_use]
     pub fn exact_names(&self) -> bool {
         self.exact_names
@@ -165,14 +165,14 @@ impl Session {
         self.had_acls
     }
 
-    /// Whether whoever checks permissions goes by POSIX ACLs.
+    /// Whether the permission checks (here or in the kernel) use POSIX ACLs.
     #[must_use]
     pub fn heeds_acls(&self) -> bool {
         self.heeds_acls.load(Ordering::Acquire)
     }
 
-    /// The kernel says whether it goes by POSIX ACLs. Without it they are neither shown nor set: their mask, which it
-    /// would take for the permissions of the group, may grant too much.
+    /// Sets whether the kernel uses POSIX ACLs. If it does not, ACLs are neither shown nor set, because the kernel would use
+    /// their mask as the permissions of the group, which may grant too much.
     pub fn set_heeds_acls(&self, heeds: bool) {
         self.heeds_acls.store(heeds, Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! The snapshots of a file system, for whoever shows them beside it.
+//! The snapshots of a file system, for front ends that show them.
 
 use format::znode::Time;
 use pool::{SnapDir, SnapshotEntry, SnapshotKey};
 
 use crate::{Error, Filesystem, Result};
 
-/// A snapshot that is gone is nothing that is damaged.
+/// A destroyed snapshot is no damage.
 fn gone(error: pool::Error) -> Error {
     match error {
         pool::Error::NoDataset(_) => Error::NotFound,

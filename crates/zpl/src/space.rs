@@ -1,4 +1,4 @@
-//! How full a file system is: what `statfs` tells.
+//! Space of a file system, for `statfs`.
 //!
 //! Source: docs/format/06-mos-dsl.md §8.5.
 

@@ -57,7 +57,7 @@ impl Filesystem {
         })
     }
 
-    /// `fallocate` without a mode that makes holes: nothing is set aside in a copy-on-write file system, but what could
+    /// `fallocate` without a mode that makes holes. A copy-on-write file system reserves no blocks, but a range that could
     /// not be written now is refused. The file grows to the end of the range unless `keep_size`.
     ///
     /// # Errors
@@ -87,8 +87,8 @@ impl Filesystem {
         })
     }
 
-    /// What there is at `at` of a file, data or a hole, and where that ends; looked for as far as `end`. `None` behind
-    /// the end of the file.
+    /// Whether data or a hole is at offset `at` of a file, and where it ends; searched up to `end`. `None` after the end of
+    /// the file.
     fn run(&self, id: ObjectId, at: u64, end: u64) -> Result<Option<(Seek, u64)>> {
         let _shared = self.inner.nodes.read(id);
         let (object, znode) = self.file(id)?;
@@ -109,8 +109,8 @@ impl Filesystem {
         Ok(Some((Seek::Data, behind.saturating_mul(block).min(end))))
     }
 
-    /// Copies up to `len` bytes from one place to another, in this or another file; returns how many there were.
-    /// Holes become holes. Changes of the source meanwhile may be seen in part.
+    /// Copies up to `len` bytes within a file or between files, and returns their number. Holes stay holes. Concurrent
+    /// changes of the source may be copied in part.
     ///
     /// # Errors
     /// As [`Filesystem::read`] and [`Filesystem::write`], if nothing could be copied. [`Error::Invalid`] when the ranges
@@ -126,7 +126,7 @@ impl Filesystem {
             match self.copy_step(at, (to.0, to.1.saturating_add(done)), len - done, &mut buf) {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
-                // What was copied is told first; the caller asks for the rest, and gets the error.
+                // Returns the copied bytes first. The caller then asks for the rest and gets the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }

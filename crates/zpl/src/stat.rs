@@ -1,4 +1,4 @@
-//! What callers see and set of a node: its kind, its attributes, its times.
+//! Kind, attributes and times of a node, as callers see and set them.
 
 use format::znode::{self, Time, Znode};
 use format::{Corrupt, ObjectId};
@@ -75,7 +75,7 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The directory that it lies in, as it says itself: of a file, the one of its latest name.
+    /// The stored parent. For a file, it is the directory of its latest name.
     pub parent: ObjectId,
     /// Names; 2 + subdirectories for a directory.
     pub nlink: u64,
@@ -101,7 +101,7 @@ pub struct Stat {
     pub projid: u64,
     /// Txg of creation: tells objects of the same number apart.
     pub generation: u64,
-    /// Changes wait for the next sync: until then `blocks` is of the past.
+    /// There are unsynced changes, so `blocks` is out of date.
     pub dirty: bool,
 }
 
@@ -147,7 +147,7 @@ pub struct Times {
     pub crtime: Option<Time>,
 }
 
-/// What to change about a node; `None` stays.
+/// Changes of a node; `None` leaves an attribute unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits (07777).
@@ -172,7 +172,7 @@ pub struct SetAttr {
     pub flags: Option<u64>,
 }
 
-/// Whether `znode` is of this kind; a mode that is damaged is of none.
+/// Whether `znode` is of this kind. A damaged mode has no kind.
 pub(crate) fn is_kind(znode: &Znode, kind: FileKind) -> bool {
     znode.mode & znode::S_IFMT == kind.mode()
 }

@@ -1,8 +1,8 @@
 //! Files that are made without a name (`O_TMPFILE`), and their first one.
 //!
-//! They are in the unlinked set from the txg that makes them: what nobody names goes when it is closed, or at the next
-//! mount after a crash. The intent log is told nothing of an object without names, so it cannot be told of the
-//! first name either: a record would name an object that is not there when it is replayed. A sync makes that name safe.
+//! They are in the unlinked set from the txg that makes them. Without a name, such a file is freed when it is closed, or at
+//! the next mount after a crash. The intent log has no records of objects without names. So the first name has no record
+//! either, because its replay would need an object that does not exist. A sync makes that name durable.
 //!
 //! Source: docs/format/07-zpl-sa.md §7.
 
@@ -19,8 +19,8 @@ use crate::{Error, FileKind, Filesystem, NewNode, Result};
 const BLOCK: u32 = 512;
 
 impl Filesystem {
-    /// Makes a regular file without a name and opens it as [`Filesystem::open_handle`] does. It goes when it is closed, unless
-    /// [`Filesystem::link`] gives it a name before. It gets what `dir` hands down; `dir` itself does not change.
+    /// Makes a regular file without a name and opens it as [`Filesystem::open_handle`] does. Closing it frees it, unless
+    /// [`Filesystem::link`] gave it a name before. It inherits from `dir`; `dir` itself does not change.
     ///
     /// # Errors
     /// [`Error::Invalid`] for anything but a regular file; [`Error::NotDir`]; [`Error::NotFound`] when `dir` was
@@ -48,7 +48,7 @@ impl Filesystem {
         let shape = (self.slots(), BLOCK);
         let object = new_object(&self.inner.objset, &tx, &self.inner.attributes, &mut znode, None, shape)?;
         let id = object.id();
-        // Before it is in the set: whoever empties that leaves alone what is open.
+        // It is opened before it enters the set, because open objects in the set are not freed.
         self.handles().insert(id, Opened { count: 1, unnamed: true });
         let kept = self.keep_acls(&tx, &object, &mut znode, acls);
         if let Err(error) = kept.and_then(|_| self.enter_unlinked(&tx, id)) {
@@ -59,7 +59,7 @@ impl Filesystem {
         Ok(id)
     }
 
-    /// What one more name would be to object `id`. The caller holds its lock.
+    /// The kind of link that one more name of object `id` would be. The caller holds its lock.
     ///
     /// # Errors
     /// [`Error::NotFound`] when it had names and lost them.

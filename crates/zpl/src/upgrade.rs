@@ -37,7 +37,7 @@ impl Filesystem {
         self.inner.dataset.check_writable()?;
         self.wait_for_room();
         let tables = self.retrying(|| self.put_version(version))?;
-        // Nothing that only the new version has may reach the intent log before the version itself is on disk.
+        // The intent log must not contain records that need the new version before that version is on disk.
         self.inner.dataset.sync()?;
         self.inner.attributes.upgraded(version, tables);
         self.inner.dataset.revise();

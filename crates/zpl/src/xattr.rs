@@ -1,4 +1,4 @@
-//! Extended attributes: in the node's own attributes where they fit, else files in a hidden directory.
+//! Extended attributes: stored in the node's own attributes if they fit, otherwise as files in a hidden directory.
 //!
 //! Source: docs/format/07-zpl-sa.md §6.
 
@@ -28,7 +28,7 @@ const SECTOR: usize = 512;
 /// Name spaces of Linux. FreeBSD stores names of its user name space without any.
 const SPACES: [&[u8]; 5] = [b"user.", b"system.", b"security.", b"trusted.", b"freebsd:"];
 
-/// What [`Filesystem::xattr_set`] does about a value that is there, or isn't.
+/// How [`Filesystem::xattr_set`] treats an existing or missing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
     /// Creates or replaces.
@@ -74,7 +74,7 @@ impl Xattrs {
     }
 }
 
-/// The name as users of Linux see it.
+/// The name as Linux shows it.
 fn shown(stored: &[u8]) -> Vec<u8> {
     if SPACES.iter().any(|space| stored.starts_with(space)) {
         stored.to_vec()
@@ -96,7 +96,8 @@ impl Filesystem {
         Ok(Xattrs { list, dir })
     }
 
-    /// Reads the file `id` of an xattr directory. Its lock is not needed: it changes under that of its node.
+    /// Reads the file `id` of an xattr directory. It needs no lock of its own, because it changes only under the lock of its
+    /// node.
     fn xattr_value(&self, id: ObjectId) -> Result<Vec<u8>> {
         let object = self.inner.objset.object(id)?;
         let znode = self.inner.attributes.load(&object)?;
@@ -138,7 +139,7 @@ impl Filesystem {
         self.xattr_of(id, &znode, name)
     }
 
-    /// As [`Filesystem::xattr_get`], of a node whose lock the caller holds.
+    /// As [`Filesystem::xattr_get`], for a node whose lock the caller holds.
     pub(crate) fn xattr_of(&self, id: ObjectId, znode: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if znode.dxattr.is_none() && znode.xattr.is_none() {
             return Ok(None);
@@ -152,8 +153,8 @@ impl Filesystem {
         }
     }
 
-    /// Sets an extended attribute: in the node itself when the dataset has `xattr=sa` and it fits. A POSIX ACL
-    /// changes the mode too, and is not kept when the mode says all of it.
+    /// Sets an extended attribute; in the node itself if the dataset has `xattr=sa` and it fits. A POSIX ACL also changes
+    /// the mode, and is not stored if the mode expresses all of it.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NoXattr`] as `mode` wants; [`Error::XattrTooBig`] beyond 64 KiB;
@@ -281,7 +282,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Puts a new file into the xattr directory of `owner`, which is made if need be.
+    /// Adds a new file to the xattr directory of `owner`. Makes the directory if necessary.
     fn add_file(
         &self,
         tx: &Tx,
@@ -333,8 +334,7 @@ impl Filesystem {
         self.store(&dir, tx, &dir_znode)
     }
 
-    /// Takes what `new` asks for off the mode of a new node: its umask, or what the directory's default ACL says.
-    /// Returns the ACLs that the node is to keep.
+    /// Applies the umask of `new`, or the directory's default ACL, to the mode of a new node. Returns the ACLs for the node.
     pub(crate) fn inherited_acls(
         &self,
         dir: &Object,
@@ -369,8 +369,8 @@ impl Filesystem {
         Ok(acls)
     }
 
-    /// Stores the ACLs of a node that was just made, with its attributes. Gives what the intent log is to be told behind
-    /// the node itself.
+    /// Stores the ACLs of a new node, with its attributes. Returns the note for the intent log that follows that of the
+    /// node.
     pub(crate) fn keep_acls(
         &self,
         tx: &Tx,
@@ -399,8 +399,8 @@ impl Filesystem {
         self.store(object, tx, znode).map(|()| told)
     }
 
-    /// Takes off what gives a program rights beyond its user's: setuid, setgid of what the group may execute, and file
-    /// capabilities. What a write, a truncation or a change of owner by somebody else does to a file.
+    /// Removes setuid, setgid of group-executable files, and file capabilities. A write, a truncation or a change of owner
+    /// by another user does this to a file.
     ///
     /// # Errors
     /// As [`Filesystem::setattr`].
@@ -424,8 +424,8 @@ impl Filesystem {
         }
     }
 
-    /// Brings the POSIX ACL in line with the mode that `znode` now has. One that lies in a file comes back with
-    /// its new content, as long as the old; one in the node itself is told.
+    /// Updates the POSIX ACL for the new mode of `znode`. If the ACL is stored in a file, returns its new contents, which
+    /// have the same length. If it is stored in the node, notes it for the intent log.
     pub(crate) fn acl_after_chmod(
         &self,
         object: &Object,

@@ -1,7 +1,7 @@
-//! What changes of extended attributes tell the intent log.
+//! Notes of changes of extended attributes for the intent log.
 //!
-//! Those in a node's own attributes have a record of their own, which only pools with the feature `zilsaxattr` may hold;
-//! those in files are told as the files they are. Source: docs/format/08-zil.md §3.
+//! Attributes stored in the node have a record type of their own, which needs the feature `zilsaxattr`. Attributes stored in
+//! files use the records of files. Source: docs/format/08-zil.md §3.
 
 use dmu::Object;
 use format::zil::{Body, CreateKind, Write};
@@ -21,7 +21,7 @@ pub(crate) struct Told {
     in_node: bool,
     /// Some of it lies in files: names changed.
     in_files: bool,
-    /// There is something that no record says.
+    /// There is a change that no record can express.
     untold: bool,
 }
 
@@ -33,7 +33,7 @@ impl Told {
     /// In the node itself, `name` has this value, or is gone.
     pub(crate) fn in_node(&mut self, id: ObjectId, name: &[u8], value: Option<&[u8]>) {
         self.in_node = true;
-        // A record without a value says that the attribute is gone.
+        // A record without a value means a removed attribute.
         self.untold |= value.is_some_and(<[u8]>::is_empty);
         self.done(Body::SetSaXattr { object: id, name: name.to_vec(), value: value.map(<[u8]>::to_vec) });
     }
@@ -55,8 +55,8 @@ impl Told {
         self.content(file.id(), value);
     }
 
-    /// The content of such a file was written again. It is told at once: the file may be gone when somebody asks, and a
-    /// record in between go by what it held.
+    /// The contents of such a file were written again. The data is noted at once: the file may be removed before the log is
+    /// written, and records in between depend on its contents.
     pub(crate) fn content(&mut self, file: ObjectId, value: &[u8]) {
         self.in_files = true;
         if value.is_empty() {
@@ -95,7 +95,7 @@ impl Filesystem {
         if told.untold || told.in_node && !dataset.logs_sa_xattrs() {
             return self.note_unlogged(tx);
         }
-        // Half of a file's name and content would be an attribute that never was.
+        // A record of only one of name and contents would replay an attribute that never existed.
         let of = (!told.in_files).then_some(owner);
         told.notes.into_iter().for_each(|note| dataset.note(tx, of, || note));
     }

@@ -1,8 +1,8 @@
 //! Files that the property `cachefile` names: each lists the imported pools that name it, for `zpool import -c`.
 //!
 //! From:   the list of known pools, before and after a change.
-//! To:     files of the same form. Entries of pools that are not known here stay, and a file that somebody else wrote
-//!         (`zpool.cache` of OpenZFS) is left alone.
+//! To:     files of the same form. Entries of pools that are not known here stay. A file that another program wrote
+//!         (`zpool.cache` of OpenZFS) is not changed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use super::{Claim, Known, KnownError, KnownPool, Readers, SIZE_MAX, decode, encode, replace};
 
-/// What stands behind the name of a cache file in the name of its lock.
+/// Suffix of a cache file's name in the name of its lock file.
 const LOCK_SUFFIX: &str = ".cenote-lock";
 /// How long to wait for another process that changes a cache file: a change takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two tries to lock a cache file.
+/// Time between two tries to lock a cache file.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The file that a pool names.
@@ -25,7 +25,7 @@ fn named(pool: &KnownPool) -> Option<&Path> {
     pool.cachefile.as_deref().map(Path::new).filter(|path| path.is_absolute())
 }
 
-/// What the file lists; nothing where there is none.
+/// The pools that the file lists. An absent file lists none.
 fn read(path: &Path) -> Result<Vec<KnownPool>, KnownError> {
     let failed = |source| KnownError::Io { path: path.to_path_buf(), source };
     let raw = match fs::metadata(path) {
@@ -37,8 +37,8 @@ fn read(path: &Path) -> Result<Vec<KnownPool>, KnownError> {
     raw.and_then(|raw| decode(&raw).ok()).ok_or_else(|| KnownError::Foreign(path.to_path_buf()))
 }
 
-/// Locks the file at `path` against all who change it, whichever state directory they use. The lock is a file beside it,
-/// since each change puts a new file in the place of the old one.
+/// Locks the cache file at `path` for changes by processes of any state directory. The lock is a separate file beside it,
+/// because each change replaces the cache file.
 fn lock(path: &Path) -> Result<Claim, KnownError> {
     let name = path.file_name().unwrap_or_default();
     let mut beside = OsString::from(".");
@@ -68,8 +68,7 @@ fn is_of_another_user(path: &Path) -> bool {
 
 /// Whether pools can be listed in the file at `path`.
 ///
-/// # Errors
-/// Its folder is not there or not to be written to; somebody else wrote the file.
+/// # Errors Its folder is missing or not writable, or another program wrote the file.
 pub fn check(path: &Path) -> Result<(), KnownError> {
     let _turn = lock(path)?;
     check_locked(path)
@@ -81,7 +80,7 @@ fn check_locked(path: &Path) -> Result<(), KnownError> {
     fs::remove_file(&fresh).map_err(Known::io(&fresh))
 }
 
-/// The cache files that a change of the list concerns. Each is locked, or could not be.
+/// The cache files that a change of the list concerns, each with its lock or the reason why it could not be locked.
 pub(super) struct Changes<'a> {
     before: &'a [KnownPool],
     after: &'a [KnownPool],
@@ -89,8 +88,8 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Locks each file of which the list changes, in the order of their paths: two processes that lock several files do
-    /// not wait for each other.
+    /// Locks each file whose list changes, in the order of their paths, so that two processes that lock several files cannot
+    /// deadlock.
     pub(super) fn lock(before: &'a [KnownPool], after: &'a [KnownPool]) -> Changes<'a> {
         let mut files: Vec<PathBuf> =
             before.iter().chain(after).filter_map(named).map(Path::to_path_buf).collect();
@@ -106,8 +105,7 @@ impl<'a> Changes<'a> {
 
     /// Whether the files can list the pools that name them from now on.
     ///
-    /// # Errors
-    /// As [`check`], of the first file that cannot; it lists another pool of the same name.
+    /// # Errors As [`check`], for the first file that fails; also if the file lists another pool of the same name.
     pub(super) fn check_new(&mut self) -> Result<(), KnownError> {
         let is_new = |pool: &&KnownPool| {
             !self.before.iter().any(|old| old.guid == pool.guid && named(old) == named(pool))
@@ -125,7 +123,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// The pools that a file lists and that are not in this list: those of other state directories.
+    /// The pools in a file that this list does not have. They belong to other state directories.
     fn others_in(&self, file: &Path) -> Result<Vec<KnownPool>, KnownError> {
         let mut listed = read(file)?;
         let is_known =
@@ -134,7 +132,7 @@ impl<'a> Changes<'a> {
         Ok(listed)
     }
 
-    /// Writes the files. One that cannot be written is reported in the log only: the change of the list has happened.
+    /// Writes the files. A failure is only logged, because the list was changed already.
     pub(super) fn write(self) {
         for (file, turn) in &self.files {
             let written = turn.as_ref().map_err(ToString::to_string);
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_lists_the_pools_that_name_it_and_goes_with_the_last() {
+    fn a_file_lists_the_pools_that_name_it_and_is_removed_with_the_last() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, other) = (Known::new(folder.path().join("one")), Known::new(folder.path().join("other")));
         let file = folder.path().join("pools");
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_stays() {
+    fn a_file_of_another_program_is_not_changed() {
         let folder = tempfile::tempdir().expect("a folder");
         let known = Known::new(folder.path().join("state"));
         let file = folder.path().join("zpool.cache");
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_turned_bad_keeps_no_pool_and_nothing_beside_it_is_touched() {
+    fn a_damaged_file_blocks_no_pool_and_files_beside_it_stay() {
         let folder = tempfile::tempdir().expect("a folder");
         let known = Known::new(folder.path().join("state"));
         let file = folder.path().join("pools");

@@ -1,4 +1,4 @@
-//! Following a chain of log blocks on disk, and making its links.
+//! Following a chain of log blocks on disk, and making the pointers between them.
 //!
 //! Source: docs/format/08-zil.md §2, §4.
 
@@ -12,7 +12,7 @@ use format::zil::{self, Chain, Outline, Record};
 use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, ObjectId, ObjectType, Txg};
 use storage::{ReadError, Storage};
 
-/// Words of a log block's identity, which stands where other pointers have a checksum.
+/// Words of a log block's identity. A pointer to a log block has it in its checksum field.
 const OBJSET: usize = 2;
 const SEQ: usize = 3;
 
@@ -58,7 +58,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// What of the records can be read without a key, oldest first.
+    /// The records as far as they can be read without a key, oldest first.
     #[must_use]
     pub fn outlines(&self) -> Box<dyn Iterator<Item = Result<Outline, Corrupt>> + '_> {
         match self.sealing {
@@ -98,13 +98,13 @@ impl<'a> Walk<'a> {
         Walk { storage, id, next: header.log, last }
     }
 
-    /// What `block`, which came from this walk, holds; `None` when it was never written. The walk goes on behind it.
+    /// Reads `block`, which this walk returned; `None` if it was never written. The walk then continues with the next block.
     ///
     /// # Errors
     /// A device refused.
     pub fn open(&mut self, block: &Block) -> Result<Option<Contents>, ReadError> {
         self.next = BlockPtr::HOLE;
-        // A header that was copied to another dataset begins no chain there.
+        // If the header was copied from another dataset, its chain does not belong to this one.
         if block.checksum.0[OBJSET] != self.id.0 {
             return Ok(None);
         }
@@ -123,8 +123,7 @@ impl<'a> Walk<'a> {
 impl Iterator for Walk<'_> {
     type Item = Block;
 
-    /// The next block's pointer; nothing is read before [`Walk::open`], and nothing comes after a block that was not
-    /// opened.
+    /// Pointer to the next block. The block itself is read by [`Walk::open`]; without that call the walk ends.
     fn next(&mut self) -> Option<Block> {
         match std::mem::take(&mut self.next) {
             BlockPtr::Block(block) if seq(&block) <= self.last => Some(block),
@@ -133,19 +132,19 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// The data that a record refers to on disk, if its place was taken in `since` or later.
+/// The data block that a record points at, if it was born in txg `since` or later.
 #[must_use]
 pub fn data_of(record: &Outline, since: Txg) -> Option<Block> {
     record.ptr.block().copied().filter(|block| block.birth >= since)
 }
 
-/// The blocks of other files that a record shares.
+/// The blocks of other files that a record clones.
 pub fn cloned_by(record: &Outline) -> impl Iterator<Item = Block> + '_ {
     record.cloned.iter().filter_map(BlockPtr::block).copied()
 }
 
-/// What of a log the space maps call allocated, as of `synced`: the blocks that are to be there when it is claimed
-/// or freed. Blocks of other files that a claimed log shares are there as often as it does.
+/// The blocks of a log that the space maps of `synced` contain as allocated. A block of another file that a claimed log
+/// clones is listed once for each reference.
 ///
 /// # Errors
 /// A device refused.

@@ -1,4 +1,4 @@
-//! What is known of a dataset's intent log in memory, and of its blocks on disk.
+//! State of a dataset's intent log: the notes in memory and the chain on disk.
 //!
 //! From:   `zil`, which notes changes, writes records, and syncs.
 //! To:     the open dataset, which keeps a [`Log`]; the pool, which keeps the [`space::LogSpace`].
@@ -20,10 +20,10 @@ use storage::rank::{Rank, Ranked};
 
 use recovery::Recovery;
 
-/// Notes kept per dataset; beyond that, a sync makes the changes safe. Each takes some hundred bytes.
+/// Maximal number of notes per dataset; a sync makes further changes durable. A note takes some hundred bytes.
 const NOTES_MAX: usize = 64 << 10;
 
-/// A change that was made and is not safe yet.
+/// A change that is not durable yet.
 #[derive(Clone, Debug)]
 pub enum Note {
     /// It can be told at once.
@@ -43,7 +43,7 @@ pub enum Note {
 #[derive(Debug)]
 pub(crate) struct Itx {
     pub(crate) txg: Txg,
-    /// Only who asks for this object asks for it; `None`: everybody does, because others build on it.
+    /// Only a commit of this object needs it; `None`: every commit needs it, because later changes depend on it.
     pub(crate) of: Option<ObjectId>,
     pub(crate) note: Note,
 }
@@ -63,15 +63,15 @@ pub(crate) enum Phase {
     /// Nothing is noted.
     #[default]
     Off,
-    /// Somebody asked; the next sync makes the chain.
+    /// A commit was requested; the next sync makes the chain.
     Starting,
-    /// Notes are kept, and written when somebody asks.
+    /// Notes are kept, and a commit writes them.
     On,
-    /// No more is written; the chain ends when what it holds is synced.
+    /// No more records are written. The chain is freed when all its records are synced.
     Closing,
-    /// A crash left it, claimed; it is to be replayed before anything else is changed.
+    /// A crash left the log; it is claimed and must be replayed before any other change.
     Replay(Box<Recovery>),
-    /// What is left of it is to be freed.
+    /// The remaining blocks must be freed.
     Discard(Vec<Block>),
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// Oldest first.
     pub(crate) notes: VecDeque<Itx>,
-    /// Changes up to this txg were not all noted: only a sync makes them safe.
+    /// Some changes up to this txg have no note; only a sync makes them durable.
     pub(crate) unnoted: Txg,
     /// Last synced txg.
     pub(crate) durable: Txg,
@@ -88,7 +88,7 @@ pub(crate) struct State {
     pub(crate) chain: VecDeque<Link>,
     /// The header that names the chain is on disk when this txg is.
     pub(crate) usable: Txg,
-    /// The dataset says on disk that its log may hold records of extended attributes in nodes.
+    /// The dataset is marked on disk as one whose log may hold records of extended attributes (`zilsaxattr`).
     pub(crate) sa_xattrs: bool,
     /// Number of the last record.
     pub(crate) seq: u64,
@@ -96,16 +96,16 @@ pub(crate) struct State {
     pub(crate) history: [usize; 4],
     /// Somebody is writing.
     pub(crate) writing: bool,
-    /// Top-level vdevs with blocks of the chain that nobody flushed: their batch was not finished.
+    /// Top-level vdevs with unflushed blocks of the chain, because their batch was not finished.
     pub(crate) unflushed: BTreeSet<u32>,
-    /// Askers so far, and those whose changes are safe.
+    /// Number of commits requested so far, and number of those that are done.
     pub(crate) asked: u64,
     pub(crate) served: u64,
-    /// What the askers since the last batch want: an object, or everything. With their numbers.
+    /// Commits requested since the last batch: their number, and the object (`None`: everything).
     pub(crate) wanted: Vec<(u64, Option<ObjectId>)>,
 }
 
-/// Values of [`Log::mode`]: what a note costs nothing to look at.
+/// Values of [`Log::mode`], which a note reads without a lock.
 pub(crate) const OFF: u8 = 0;
 pub(crate) const NOTING: u8 = 1;
 pub(crate) const REPLAYING: u8 = 2;
@@ -125,7 +125,7 @@ impl Log {
         Ranked::lock(Rank::Log, || self.state.lock().expect("no code panics while holding an intent log"))
     }
 
-    /// `txg` is durable: what was noted for it need not be logged any more.
+    /// `txg` is durable: drops its notes.
     pub(crate) fn durable(&self, txg: Txg) {
         let mut state = self.lock();
         state.durable = txg;
@@ -133,12 +133,12 @@ impl Log {
         self.changed.notify_all();
     }
 
-    /// Whether the log is of no more concern to syncs.
+    /// Whether syncs need not visit the log any more.
     pub(crate) fn is_off(&self) -> bool {
         matches!(self.lock().phase, Phase::Off)
     }
 
-    /// No more is logged; what the log holds is freed when it is synced. One that waits to be replayed stays.
+    /// Stops logging. The blocks of the log are freed when their changes are synced. A log that waits for its replay stays.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         if matches!(state.phase, Phase::Starting | Phase::On) {
@@ -146,12 +146,12 @@ impl Log {
         }
     }
 
-    /// Whether a crash left something to be replayed.
+    /// Whether a crash left records to replay.
     pub(crate) fn to_replay(&self) -> bool {
         matches!(self.lock().phase, Phase::Replay(_))
     }
 
-    /// Blocks of other files that the log shares from the txg on that is being synced.
+    /// Blocks of other files that the log clones from the syncing txg on.
     pub(crate) fn take_claimed(&self) -> Vec<Block> {
         match &mut self.lock().phase {
             Phase::Replay(recovery) => recovery.take_uncounted(),
@@ -159,7 +159,7 @@ impl Log {
         }
     }
 
-    /// Refuses changes to a dataset whose log is not replayed, but for the replay itself.
+    /// Refuses changes to a dataset whose log is not replayed yet. The replay itself is allowed.
     pub(crate) fn check_replayed(&self, name: impl FnOnce() -> String) -> Result<(), String> {
         if self.mode.load(Ordering::Acquire) != REPLAYING && self.to_replay() {
             return Err(format!("'{}' has an intent log that was not replayed yet", name()));
@@ -186,7 +186,7 @@ impl Log {
         }
     }
 
-    /// Takes the blocks off the chain whose records `txg` makes superfluous.
+    /// Removes from the chain the blocks whose records are all synced with `txg`.
     pub(crate) fn shorten(&self, txg: Txg) -> (BlockPtr, Vec<Block>) {
         let mut state = self.lock();
         let closing = matches!(state.phase, Phase::Closing) && !state.writing;
@@ -215,7 +215,7 @@ impl Log {
 }
 
 impl Link {
-    /// Nothing of it, neither its records nor its birth, is younger than `txg`.
+    /// Neither its records nor its birth have a txg above `txg`.
     pub(crate) fn is_over(&self, txg: Txg) -> bool {
         self.block.birth <= txg && self.max_txg <= txg
     }

@@ -1,7 +1,7 @@
-//! How far the replay of a log is that a crash left.
+//! Progress of the replay of a log that a crash left.
 //!
-//! From:   `zil/recover`, which found the log; whoever replays it.
-//! To:     syncs, which write how far it is, and free the log in the end.
+//! From:   `zil/recover`, which found the log, and the replay.
+//! To:     syncs, which write the progress to disk and free the log at the end.
 
 use format::Txg;
 use format::blkptr::Block;
@@ -10,11 +10,11 @@ use format::objset::ZilHeader;
 /// A log to be replayed.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
-    /// As it is to be on disk.
+    /// The header as the next sync writes it.
     pub(crate) header: ZilHeader,
-    /// All of its blocks, and the data that only it refers to: freed in the end.
+    /// All blocks of the log, and data blocks that only the log refers to. They are freed at the end.
     pub(crate) blocks: Vec<Block>,
-    /// Blocks that its records share, each as often as they do: the log is one of those who refer to them.
+    /// Blocks that its records clone, once per reference: the log counts as one of the owners.
     pub(crate) cloned: Vec<Block>,
     /// That is not counted yet.
     pub(crate) uncounted: bool,
@@ -41,7 +41,7 @@ impl Recovery {
         self.done = Some(open);
     }
 
-    /// Goes on later behind what was replayed.
+    /// A later replay continues after the last replayed record.
     pub(crate) fn stop(&mut self) {
         self.current = None;
         if let Some(seq) = self.replayed.iter().map(|(_, seq)| *seq).max() {
@@ -56,12 +56,12 @@ impl Recovery {
         ZilHeader { replay_seq, ..self.header }
     }
 
-    /// Whether all is done and `txg` makes it safe.
+    /// Whether all records are replayed, and durable with `txg`.
     pub(crate) fn is_done(&self, txg: Txg) -> bool {
         self.done.is_some_and(|done| done <= txg)
     }
 
-    /// The blocks that it shares, if they are not counted yet: from now on they are.
+    /// The cloned blocks, unless they were counted before. Marks them as counted.
     pub(crate) fn take_uncounted(&mut self) -> Vec<Block> {
         if std::mem::take(&mut self.uncounted) { self.cloned.clone() } else { Vec::new() }
     }
@@ -79,7 +79,7 @@ impl Recovery {
         self.all_blocks()
     }
 
-    /// What is to be freed in `txg`, if all is done.
+    /// The blocks to free in `txg`, if all records are done.
     pub(crate) fn take_blocks(&mut self, txg: Txg) -> Option<Vec<Block>> {
         self.is_done(txg).then(|| self.all_blocks())
     }

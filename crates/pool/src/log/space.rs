@@ -1,7 +1,7 @@
-//! Space for log blocks, set aside ahead of need: what is there, and who asks for more.
+//! Space for log blocks that is reserved in advance, and requests for more of it.
 //!
 //! From:   the sync thread, which fills it (`zil/stash`).
-//! To:     whoever writes a log block, or a record early.
+//! To:     threads that write log blocks, or records before their txg syncs.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use storage::rank::{Rank, Ranked};
 /// Bytes set aside at first, and at most.
 pub(crate) const FIRST: u64 = 256 << 10;
 pub(crate) const MOST: u64 = 64 << 20;
-/// Room for one log block, or for several that lie behind one another.
+/// A piece of space for one log block, or for several consecutive ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) dva: Dva,
@@ -21,7 +21,7 @@ pub(crate) struct Piece {
     pub(crate) size: u64,
     /// A part of it can be used.
     pub(crate) divisible: bool,
-    /// It lies on a log device: no place for data.
+    /// It lies on a log device, where no data may be placed.
     pub(crate) is_log: bool,
     /// Log blocks are multiples of this, others of a sector.
     pub(crate) unit: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Stash {
     /// The open txg that the pieces belong to.
     pub(crate) txg: Txg,
     pub(crate) pieces: Vec<Piece>,
-    /// Bytes of the largest block that somebody waits for; 0: nobody does.
+    /// Bytes of the largest block that a writer waits for; 0: none waits.
     pub(crate) asked: u64,
     /// Bytes used in this txg.
     pub(crate) spent: u64,
@@ -57,7 +57,7 @@ impl LogSpace {
         })
     }
 
-    /// Room for `size` bytes in `txg`, which the caller holds open: where, and how many bytes it has.
+    /// Takes space for `size` bytes in `txg`, which the caller holds open. Returns its place and size.
     pub(crate) fn take(&self, txg: Txg, size: u64) -> Option<(Dva, u64)> {
         let mut stash = self.lock();
         if stash.txg != txg {
@@ -80,8 +80,7 @@ impl LogSpace {
         Some(taken)
     }
 
-    /// Room for exactly `size` bytes of data, allocated as any block's; `None` where there is none at hand, or a part of a
-    /// piece cannot be used.
+    /// Takes space for exactly `size` bytes of data. `None` if no piece is large enough, or if pieces cannot be split.
     pub(crate) fn take_for_data(&self, txg: Txg, size: u64) -> Option<Dva> {
         let mut stash = self.lock();
         if stash.txg != txg {
@@ -104,12 +103,12 @@ impl LogSpace {
         Some(dva)
     }
 
-    /// Asks for room for a block of `size` bytes and waits a moment for the answer; says whether there was one, good
-    /// or bad. `poke` wakes the sync thread; the caller holds no txg open.
+    /// Requests space for a block of `size` bytes and waits a short time. Returns whether the sync thread answered, even
+    /// with a refusal. `poke` wakes the sync thread. The caller must not hold a txg open.
     pub(crate) fn ask(&self, size: u64, poke: impl FnOnce()) -> bool {
         let mut stash = self.lock();
         if stash.asked == 0 {
-            // Who asks again while the sync thread is busy wants no more than before.
+            // A repeated request while the sync thread is busy asks for no more space.
             stash.target = (stash.target * 2).clamp(FIRST, MOST);
         }
         stash.asked = stash.asked.max(size);
@@ -126,7 +125,7 @@ impl LogSpace {
         stash.answers != answers
     }
 
-    /// No log is written any more: nothing is set aside from the next txg on.
+    /// No log is in use: reserves no space from the next txg on.
     pub(crate) fn rest(&self) {
         self.lock().target = 0;
     }

@@ -1,4 +1,4 @@
-//! The books of what a sync writes: space given and taken back, sizes, and the features that blocks need.
+//! Accounting of a sync: allocated and freed space, sizes, and the features that blocks need.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::space_maps::{Source, free_extents};
 use crate::state::{Dataset, SyncState, Syncing};
 use crate::{Error, Result};
 
-/// Space for the blocks of one dataset, or of the MOS.
+/// Allocates and accounts the blocks of one dataset, or of the MOS.
 pub(super) struct Books<'a> {
     pub(super) storage: &'a Storage,
     pub(super) allocator: &'a mut Allocator,
@@ -33,9 +33,9 @@ pub(super) struct Books<'a> {
     /// Blocks born later belong to the dataset alone.
     pub(super) prev_snap_txg: Txg,
     pub(super) delta: Sizes,
-    /// Change of what only this dataset refers to.
+    /// Change of the dataset's unique bytes.
     pub(super) unique: i64,
-    /// Killed blocks that a snapshot still has.
+    /// Freed blocks that a snapshot still uses.
     pub(super) dead: Vec<(BlockPtr, Sizes)>,
     /// Killed blocks that bookmarks count.
     pub(super) freed: Freed,
@@ -119,7 +119,7 @@ impl dmu::Space for Books<'_> {
 }
 
 impl Books<'_> {
-    /// Frees a block that one block pointer less refers to: now, or with the last reference that a table counts.
+    /// Removes one reference to a block. Frees the block if no dedup or clone table counts further references.
     fn free(&mut self, block: &Block) -> Result<(), dmu::Error> {
         if block.dedup {
             self.make_room()?;
@@ -133,7 +133,7 @@ impl Books<'_> {
         free_extents(self.storage, self.allocator, block, self.txg)
     }
 
-    /// Counts one pointer more to a block that is on disk.
+    /// Counts one more pointer to a block on disk.
     fn refer_cloned(&mut self, block: &Block) -> Result<()> {
         if block.dedup {
             self.make_room()?;
@@ -206,7 +206,7 @@ impl<'a> Syncing<'a> {
         (books, &mut self.writer)
     }
 
-    /// What `ask` finds out of the allocator, which may have to read space maps.
+    /// Result of `ask` on the allocator. The allocator may first load space maps.
     pub(crate) fn with_space<T>(&mut self, ask: impl FnOnce(&mut Allocator, &mut Source<'_>) -> T) -> T {
         let SyncState { allocator, table, logs, .. } = &mut *self.state;
         let tops = self.inner.storage.vdevs().tops();
@@ -226,7 +226,7 @@ impl<'a> Syncing<'a> {
         }
     }
 
-    /// Frees a block that nothing refers to any more, without any dataset's books.
+    /// Frees a block without references. No dataset is charged for it.
     pub(crate) fn free_block(&mut self, ptr: &BlockPtr) -> Result<()> {
         if let BlockPtr::Block(block) = ptr {
             self.freed += 1;
@@ -236,7 +236,7 @@ impl<'a> Syncing<'a> {
         Ok(())
     }
 
-    /// Stores what the txg did to the tables of shared and of cloned blocks.
+    /// Stores the txg's changes of the dedup tables and of the tables of cloned blocks.
     pub(super) fn store_references(&mut self) -> Result<()> {
         let SyncState { brt, features, .. } = &mut *self.state;
         brt.store(&self.inner.mos.objset, &self.tx, features)?;

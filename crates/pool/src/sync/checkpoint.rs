@@ -1,4 +1,4 @@
-//! Keeping what a checkpoint reaches, and freeing it when the checkpoint is discarded.
+//! Keeping the blocks of a checkpoint allocated, and freeing them when the checkpoint is discarded.
 //!
 //! From:   the allocator, which hands out what was freed and stays allocated.
 //! To:     a space map for each top-level vdev that has such space.
@@ -19,7 +19,7 @@ use crate::space_maps::{self, Form};
 use crate::state::{SyncState, Syncing};
 use crate::{Error, Result};
 
-/// Bytes of a block of the list of what is kept. So much of it is freed with each txg.
+/// Block size of the space map of kept blocks. Each txg frees the entries of one block of it.
 const BLOCK: u32 = 128 << 10;
 
 impl Syncing<'_> {
@@ -34,7 +34,7 @@ impl Syncing<'_> {
         Layout { start: 0, shift }
     }
 
-    /// Keeps the last synced state, if that is wanted. Before anything is freed.
+    /// Makes the last synced state the checkpoint, if one is wanted. Call it before the txg frees anything.
     pub(super) fn begin_checkpoint(&mut self) -> Result<()> {
         if self.state.keeping.stage != Stage::Wanted {
             return Ok(());
@@ -49,7 +49,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// The checkpoint can be returned to no more.
+    /// From now on the pool cannot return to the checkpoint.
     pub(crate) fn give_up_checkpoint(&mut self) -> Result<()> {
         match self.state.keeping.stage {
             Stage::None | Stage::Wanted => return Err(Error::NoCheckpoint),
@@ -132,7 +132,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Frees what the last block of a list names, and shortens the list by it. `true`: nothing is left in it.
+    /// Frees the segments in the last block of a list and removes that block. `true` if the list is empty now.
     fn free_last_block(&mut self, vdev: u32, map: ObjectId) -> Result<bool> {
         let mos = self.mos();
         let object = mos.object(map)?;
@@ -165,7 +165,7 @@ impl Syncing<'_> {
         Ok(start == 0)
     }
 
-    /// For the end of txg `txg`: if a checkpoint is wanted, nothing that is born until then is given away any more.
+    /// For the end of txg `txg`: if a checkpoint is wanted, blocks born up to this txg are not reused.
     pub(super) fn keep_from(state: &mut SyncState, txg: Txg) {
         if state.keeping.stage == Stage::Wanted {
             state.allocator.keep_born_until(Some(txg));

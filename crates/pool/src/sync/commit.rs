@@ -13,8 +13,9 @@ use crate::Result;
 use crate::labels::{self, Half};
 use crate::state::Inner;
 
-/// A configuration that is written into one half of the labels before the uberblock and into the other half after it is that
-/// of the uberblock's txg: else an import after a power cut between them takes the wrong half for the newer one.
+/// One half of the labels is written before the uberblock and the other half after it. Both get the configuration of the
+/// uberblock's txg. Otherwise an import after a power cut between the two writes would take the wrong half for the newer
+/// one.
 fn check_config(is_written: bool, config: Txg, txg: Txg) {
     assert!(!is_written || config == txg, "labels of txg {config} around the uberblock of txg {txg}");
 }

@@ -1,4 +1,4 @@
-//! A dataset's changes on their way to disk: its blocks, its sizes, its snapshots' dead blocks, its features.
+//! Writing a dataset's changes: its blocks, its accounting, its deadlist and its features.
 
 use std::sync::atomic::Ordering;
 
@@ -23,8 +23,8 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Writes a dataset's frozen changes and brings its books up to date. Settles nothing: the blocks are still on
-    /// their way. `None` for a dataset that is gone.
+    /// Writes a dataset's frozen changes and updates its accounting. The writes may still be in flight when it returns.
+    /// `None` if the dataset was destroyed.
     pub(super) fn sync_dataset(&mut self, dataset: &Dataset, frozen: Frozen) -> Result<Option<Synced>> {
         if dataset.destroyed.load(Ordering::Acquire) {
             return Ok(None);

@@ -1,7 +1,8 @@
-//! Changes of datasets, and what each leaves to the living pool.
+//! Changes of datasets and their effects on the open pool.
 //!
-//! From:   jobs of the sync thread, which say what is to change.
-//! To:     `dsl`, which changes the objects of the MOS; then the open datasets, the intent logs and the allocator here.
+//! From:   jobs of the sync thread.
+//! To:     `dsl`, which changes objects of the MOS; then, in this crate, the open datasets, the intent logs and the
+//!         allocator.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -14,10 +15,9 @@ use crate::Result;
 use crate::state::Syncing;
 
 impl Syncing<'_> {
-    /// Changes datasets, and then does what the change leaves to the pool.
+    /// Changes datasets, then applies the effects of the change to the open pool.
     ///
-    /// # Errors
-    /// Those of `change`; or what it leaves cannot be done.
+    /// # Errors Those of `change`; or an effect cannot be applied.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Change<'_>) -> Result<T>) -> Result<T> {
         let inner = self.inner;
         let mut under_way = Change {
@@ -45,7 +45,7 @@ impl Syncing<'_> {
             }
             Effect::LogEnded { head, root } => self.free_log_of(head, &root)?,
             Effect::LogMoved { from, to } => {
-                // It goes where its blocks go: with what the head was until now.
+                // The log goes with its blocks, which belong to the old contents of the head.
                 let logged = self.inner.logged().remove(&from);
                 if let Some(dataset) = logged {
                     self.inner.logged().insert(to, dataset);

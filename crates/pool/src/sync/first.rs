@@ -1,4 +1,4 @@
-//! The first sync after an import: what was left over by whoever wrote the pool before.
+//! The first sync after an import: finishes the work that the previous writer of the pool left.
 
 use dmu::zap;
 use format::ObjectId;
@@ -10,7 +10,7 @@ use crate::state::{SyncState, Syncing};
 use crate::{Result, bpobj};
 
 impl Syncing<'_> {
-    /// What was left over by whoever wrote the pool before: frees put off to the next txg, log space maps.
+    /// Finishes the work of the previous writer: deferred frees and log space maps.
     pub(super) fn first_sync(&mut self) -> Result<()> {
         self.state.fresh = false;
         let mos = self.mos();

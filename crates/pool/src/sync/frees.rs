@@ -1,5 +1,5 @@
-//! Blocks of destroyed snapshots and datasets, freed in the background: a bounded part with each txg, so that nobody
-//! waits long for one.
+//! Freeing the blocks of destroyed snapshots and datasets in the background. Each txg frees a bounded number, so that no txg
+//! takes long.
 //!
 //! From:   the lists that `dsl` keeps of them.
 //! To:     free space.
@@ -19,11 +19,11 @@ use crate::{Result, ddt};
 
 /// Blocks freed with each txg at least, however little space is left.
 const FREES_MIN: u64 = 16;
-/// What reading a block to find others counts for, in blocks freed.
+/// Reading an indirect block costs as much of the budget as freeing this many blocks.
 const READ: u64 = 20;
 
 impl Syncing<'_> {
-    /// Frees what waits for it, up to the measure of one txg.
+    /// Frees waiting blocks, up to the budget of one txg.
     pub(crate) fn free_waiting(&mut self) -> Result<()> {
         if !self.state.freeing {
             return Ok(());
@@ -35,7 +35,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// As many of `count` blocks as can be freed so that the changes of dedup tables find space, whatever else the txg writes.
+    /// Limits `count` so that the resulting changes of dedup tables fit into the free space.
     fn frees_max(&self, count: u64) -> u64 {
         let budget = &self.inner.budget;
         let room = self.state.allocator.allocatable() / 8;
@@ -45,7 +45,7 @@ impl Syncing<'_> {
         count.min(room / ddt::block_bytes(self.inner.storage.vdevs())).max(FREES_MIN)
     }
 
-    /// Frees up to `count` listed blocks; gives how many there were, and whether there are more.
+    /// Frees up to `count` listed blocks. Returns the number of freed blocks and whether the list has more.
     fn free_listed(&mut self, count: u64) -> Result<(u64, bool)> {
         let mos = self.mos();
         let Some(list) = mos.directory_object("free_bpobj")? else { return Ok((0, false)) };
@@ -62,8 +62,8 @@ impl Syncing<'_> {
         Ok((blocks.len() as u64, !bpobj::is_empty(mos, list)?))
     }
 
-    /// Frees what destroyed datasets held, for the measure of `count` blocks; gives whether there is more. What is below a
-    /// block that cannot be read stays allocated, in the list, for the next import to try again.
+    /// Frees blocks of destroyed datasets, up to a budget of `count` blocks. Returns whether more are left. Blocks below an
+    /// unreadable block stay allocated and listed, and the next import tries again.
     fn free_destroyed(&mut self, count: u64) -> Result<bool> {
         let stays = "what was destroyed cannot all be freed";
         let mut spent = 0;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_nothing_in_it_stops_neither_the_list_of_trees_nor_the_pool() {
+    fn an_empty_list_stops_neither_the_list_of_trees_nor_the_pool() {
         let disk = storage::host::ScriptedDisk::new(64 << 20);
         let pool = made(std::slice::from_ref(&disk));
         pool.run(|syncing| {

@@ -1,4 +1,4 @@
-//! Roots of heads that a change of the dataset layer makes: of new ones, and of those that begin with a snapshot's root.
+//! Root blocks of heads that a change of the DSL makes: of new datasets and of clones.
 //!
 //! Source: docs/format/06-mos-dsl.md §6, §9.5; 10-create-checklist.md §B.
 
@@ -20,7 +20,7 @@ impl Syncing<'_> {
     /// Makes the first objects of a new head, and writes it.
     pub(super) fn write_new_head(&mut self, id: ObjectId, new: NewHead) -> Result<()> {
         let NewHead { dir, name, os_type, filesystem, initialise, sealed } = new;
-        // Only files have owners to be charged; those of a raw stream are when it is first opened.
+        // Only file systems have user accounting. For a raw receive, it is computed when the dataset is first opened.
         let owned = os_type == ObjsetType::Zfs && sealed.is_none();
         let features = self.state.features.as_ref();
         let enabled = |feature| owned && features.is_some_and(|f| f.is_enabled(feature));
@@ -57,7 +57,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// A head that begins with a snapshot's root has no use for the intent log that the snapshot saw.
+    /// A head that starts from a snapshot's root must not keep the intent log header of that root.
     pub(super) fn forget_log(&mut self, id: ObjectId, dir: ObjectId, name: String) -> Result<()> {
         let root = self.mos().dataset(id)?.bp;
         if root.is_hole() {
@@ -83,7 +83,7 @@ impl Syncing<'_> {
             phys: mos.dataset(id)?,
             mark: None,
         };
-        // The features of this very txg decide, not those last published.
+        // Uses the features of the syncing txg, which may differ from the published ones.
         let counts = self.state.features.as_ref().map(Features::all);
         let (settings, policy) = settings(&self.inner.view(), &info, counts)?;
         let marks = change::marks(mos, id)?;

@@ -1,4 +1,4 @@
-//! The lists of the txgs that leaves missed, kept with the state of the pool.
+//! Writing the lists of the txgs that leaves missed (DTLs).
 //!
 //! From:   the health of the leaves, when all blocks of a txg but those of the MOS are written.
 //! To:     the leaf's space map of txgs (its DTL), and the configuration, which names it.
@@ -31,8 +31,7 @@ pub(crate) fn leaf_mut(vdev: &mut VdevConfig, guid: u64) -> Option<&mut VdevConf
 }
 
 impl Syncing<'_> {
-    /// Writes the lists of all leaves whose list changed, as of the end of this txg. Gives the leaves that have failed: whatever
-    /// they miss of this txg is in the lists.
+    /// Writes the changed lists, as of the end of this txg. Returns the failed leaves; their lists contain this txg.
     pub(super) fn note_missing(&mut self) -> Result<BTreeSet<u64>> {
         let failed = self.inner.members.failed();
         for (guid, missing) in self.inner.members.missing() {
@@ -115,7 +114,7 @@ impl Syncing<'_> {
         self.count_list(counted, -1)
     }
 
-    /// The configuration says no more that the leaf is being resilvered.
+    /// Removes the resilver mark of the leaf from the configuration.
     pub fn forget_resilver(&mut self, guid: u64) {
         let leaf: Option<&mut VdevConfig> = leaf_mut(&mut self.state.config.tree, guid);
         if leaf.is_some_and(|leaf| leaf.extra.remove("resilver_txg").is_some()) {

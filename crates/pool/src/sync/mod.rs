@@ -81,7 +81,7 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
     }
 }
 
-/// Stops the pool when the sync thread dies of a broken invariant: else everybody would wait for it for ever.
+/// Stops the pool when the sync thread panics. Otherwise all callers would wait for it forever.
 struct Alarm<'a>(&'a Inner);
 
 impl Drop for Alarm<'_> {
@@ -199,7 +199,7 @@ fn write_txg(
         written.extend(synced.map(|synced| (dataset, synced)));
     }
     for block in inner.storage.drain_early(txg) {
-        // Nothing but records of this txg points there.
+        // Only records of this txg point to these blocks.
         free_extents(&inner.storage, &mut syncing.state.allocator, &block, txg)?;
     }
     inner.encode_ahead();
@@ -211,7 +211,7 @@ fn write_txg(
     for task in tasks {
         let lock = || inner.dsl.write().expect("no code panics while holding the DSL lock");
         let exclusive = Ranked::lock(Rank::Dsl, lock);
-        // A job that panics ends the pool, but must not take the lock along: there are readers.
+        // A job that panics stops the pool, but must not poison the lock, because readers still use it.
         let done = catch_unwind(AssertUnwindSafe(|| task(&mut syncing)));
         drop(exclusive);
         done.map_err(|_| Error::Internal)?;
@@ -235,7 +235,7 @@ fn settle(written: &mut Vec<(Arc<Dataset>, Synced)>) {
 }
 
 impl<'a> Syncing<'a> {
-    /// Changes when something of this txg does that a job can change.
+    /// Counts the changes of this txg, to detect whether a job changed something.
     pub(crate) fn changes(&self) -> (u64, u64) {
         (self.mos().objset.changes(), self.freed)
     }
@@ -264,8 +264,8 @@ impl<'a> Syncing<'a> {
         self.state.features.as_ref().is_some_and(|features| features.is_active(feature))
     }
 
-    /// Writes the MOS and makes every block of the txg durable. What the MOS says of missed txgs is true then: where a device fails
-    /// meanwhile, the MOS is written once more.
+    /// Writes the MOS and makes every block of the txg durable. If a device fails meanwhile, writes the MOS once more, so
+    /// that its lists of missed txgs are right.
     fn write_root(&mut self) -> Result<BlockPtr> {
         loop {
             let failed = self.note_missing()?;
@@ -301,7 +301,7 @@ mod tests {
     use storage::host::{Disk, Host, ScriptedDisk};
 
     #[test]
-    fn a_sync_thread_that_panics_stops_the_pool_and_keeps_nobody_waiting() {
+    fn a_sync_thread_that_panics_stops_the_pool_and_wakes_all_waiting_callers() {
         let host = Host::seeded(1, 0);
         let options = Options { io_threads: 0, workers: 1, host: host.clone(), ..Options::default() };
         let filesystem = NewFilesystem { project_quota: false, ..NewFilesystem::plain(&host) };

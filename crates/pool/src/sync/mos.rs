@@ -16,7 +16,7 @@ use crate::space_maps::MapWriter;
 use crate::state::{SyncState, Syncing};
 use crate::{Result, version};
 
-/// Passes after which the space maps must have come to rest.
+/// After this many passes the space maps must not change any more.
 const PASSES_MAX: u32 = 32;
 
 impl Syncing<'_> {

@@ -1,4 +1,4 @@
-//! What nobody needs any more of what was copied from removed vdevs.
+//! Obsolete parts of the mappings of removed vdevs.
 //!
 //! From:   the allocator, which was told of each block that was freed there.
 //! To:     the space map that OpenZFS keeps of each removed vdev.
@@ -20,7 +20,7 @@ const MAP: &[u8] = b"com.delphix:indirect_obsolete_sm";
 const BLOCK: u32 = 128 << 10;
 
 impl Syncing<'_> {
-    /// Writes down what became obsolete since the last call.
+    /// Writes the segments that became obsolete since the last call.
     pub(super) fn write_obsolete(&mut self, pass: u32) -> Result<()> {
         for (vdev, runs) in self.state.allocator.take_obsolete() {
             let enabled = |feature| self.state.features.as_ref().is_some_and(|all| all.is_enabled(feature));

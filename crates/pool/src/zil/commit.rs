@@ -1,8 +1,8 @@
-//! Making changes safe: notes → records → log blocks → flush.
+//! Making changes durable before their txg syncs: notes → records → log blocks → flush.
 //!
-//! One asker writes for all who wait. Whoever writes holds the txg open, from which the next block of the chain was
-//! taken, until the block that points to it is written: so no txg is synced that calls a block allocated which no
-//! chain reaches.
+//! One caller writes the records of all waiting callers. The writer takes the space for the next block of the chain from an
+//! open txg. It holds that txg open until the block that points to the next one is written. So no synced space map contains
+//! a log block that no chain reaches.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,16 +20,17 @@ use crate::state::Dataset;
 use crate::tx::Tx;
 use crate::{Error, Result};
 
-/// What a record takes that holds no data, roughly: for the size of the next block.
+/// Approximate bytes of a record without data, for the size of the next block.
 const RECORD: u64 = 256;
-/// How often space is asked for before a sync is waited for instead.
+/// Number of requests for space before the caller waits for a sync instead.
 const ASKS_MAX: u32 = 4;
-/// Bytes of changes that a sync makes safe sooner than one thread that logs them: it has all cores, and what is on
-/// its way to the disks already need not be read back.
+/// For this many bytes of changes, a sync is faster than a log: it uses all cores, and data already on its way to the disks
+/// need not be read back.
 const SYNC_MIN: u64 = 8 << 20;
-/// Not if the sync would have more than so many times as much to write.
+/// But the log is used if the sync would have to write more than this many times as much.
 const SYNC_SHARE: u64 = 4;
-/// Bytes of records written early, whose space and memory only a sync gives back: with more of them, a sync it is.
+/// Bytes of records written before their txg syncs. Only a sync releases their space and memory, so with more of them a sync
+/// is used.
 const EARLY_MAX: u64 = 64 << 20;
 /// A write is split between two blocks only if so many bytes of its data fit into the first.
 const SPLIT_MIN: usize = 1 << 10;
@@ -42,7 +43,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// For the changes of one object and what it hangs on; `None`: for all of the dataset.
+    /// Commit the changes of one object and the changes that it depends on; `None`: all changes of the dataset.
     #[must_use]
     pub const fn new(of: Option<ObjectId>) -> Ticket {
         Ticket { of, number: None }
@@ -55,15 +56,15 @@ pub enum Turn<'a> {
     Done,
     /// Wait for a sync of the pool.
     Sync,
-    /// Nothing: the request is interrupted, and its changes may not be safe.
+    /// Nothing: the request was interrupted, and its changes may not be durable.
     Interrupted,
-    /// Write what is in the batch, for everybody, and ask again.
+    /// Write the batch for all callers, then ask again.
     Write(Box<Batch<'a>>),
 }
 
 impl Dataset {
-    /// Waits until the changes that `ticket` stands for are safe, or it is the caller's turn to make them so. The
-    /// caller holds no lock that noting needs, and no transaction.
+    /// Waits until the changes of `ticket` are durable, or until it is the caller's turn to write. The caller must hold no
+    /// transaction and no lock that a note needs.
     pub fn commit_turn(self: &Arc<Self>, ticket: &mut Ticket) -> Turn<'_> {
         if self.pool.mos.version() < crate::version::LOGGED_SNAPSHOTS {
             return Turn::Sync;
@@ -107,7 +108,7 @@ impl Dataset {
         }
     }
 
-    /// From now on changes are noted. Those made before are safe with the sync that the caller waits for.
+    /// From now on changes are noted. The caller waits for a sync, which makes all earlier changes durable.
     fn start_noting(self: &Arc<Self>) {
         self.log.mode.store(NOTING, Ordering::Release);
         // Who did not see that holds this txg, or an earlier one.
@@ -121,7 +122,7 @@ impl Dataset {
             state.phase = Phase::Starting;
             state.unnoted = state.unnoted.max(open);
         }
-        // Not before: a log that is off is taken from the list.
+        // This must come later: a log that is off is removed from the list.
         self.list_logged();
     }
 }
@@ -159,28 +160,28 @@ impl Itx {
 }
 
 impl State {
-    /// Bytes that making it safe takes in a log, roughly.
+    /// Approximate bytes of its records in a log.
     fn cost(&self, wanted: &Wanted) -> u64 {
         self.notes.iter().filter(|itx| wanted.includes(itx)).map(Itx::cost).sum()
     }
 
-    /// Whoever asked waits for a sync instead of a batch.
+    /// The callers wait for a sync instead of a batch.
     fn withdraw(&mut self, number: u64) {
         self.wanted.retain(|(asker, _)| *asker != number);
     }
 }
 
-/// Changes taken from the list of notes, to be written by one thread. Dropped unfinished, only a sync makes them safe.
+/// Notes that one thread writes to the log. If the batch is dropped unfinished, only a sync makes their changes durable.
 pub struct Batch<'a> {
     dataset: &'a Arc<Dataset>,
     notes: VecDeque<Itx>,
     /// Bytes still to come, roughly.
     left: u64,
-    /// The askers up to this one are served by it.
+    /// Number of the last commit request that this batch serves.
     serves: u64,
     /// Latest txg of its changes.
     newest: Txg,
-    /// The block to be written next, and what will be in it.
+    /// The next block and its contents.
     tail: Block,
     raw: Vec<u8>,
     /// Latest txg of the records in `raw`.
@@ -188,7 +189,7 @@ pub struct Batch<'a> {
     seq: u64,
     /// Bytes of records so far.
     bytes: usize,
-    /// Top-level vdevs that were written to, by this batch or by those before it that were not finished.
+    /// Top-level vdevs with unflushed writes of this batch, or of earlier unfinished ones.
     vdevs: BTreeSet<u32>,
     finished: bool,
     /// A block could not be written: the chain ends before it.
@@ -196,7 +197,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Takes up what is `wanted`: all that was asked for since the last batch, which takes `cost` bytes.
+    /// Takes the notes of all commits requested since the last batch. Their records take about `cost` bytes.
     fn new(dataset: &'a Arc<Dataset>, state: &mut State, wanted: &Wanted, cost: u64) -> Batch<'a> {
         state.writing = true;
         state.wanted.clear();
@@ -242,7 +243,7 @@ impl<'a> Batch<'a> {
         }
         let mut asked = 0;
         loop {
-            // Held until the block is known: the sync of its txg must find it.
+            // The lock is held until the block is registered, because the sync of its txg must find it.
             let tx = pool.groups.begin_log()?;
             if tx.txg() != txg {
                 return Ok(None);
@@ -280,7 +281,8 @@ impl<'a> Batch<'a> {
                 sealing,
                 ..Block::plain(object.object_type(), txg)
             };
-            // Known first: if it cannot be written, the sync of the txg takes the space back, or fails itself.
+            // The block is registered before it is written. If the write fails, the sync of the txg frees the space or fails
+            // itself.
             let written = pool.storage.write_log(dva, psize, payload);
             if written.is_ok() {
                 pool.storage.keep_early(&draft, recipe, block);
@@ -350,7 +352,7 @@ impl<'a> Batch<'a> {
         if raw.len() + CHAIN_SIZE > zil::BLOCK_MAX {
             return Err(Error::Unsupported("a record larger than a log block".into()));
         }
-        // A block may be too small even when it is empty: its size was chosen before anybody knew.
+        // Even an empty block may be too small, because its size was chosen before the records were known.
         while raw.len() > self.room() {
             self.write_block(raw.len())?;
         }
@@ -360,7 +362,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes the block as it is; the next one has room for `need` bytes of records if it can.
+    /// Writes the block as it is. The next one gets room for `need` bytes of records, if there is enough space.
     fn write_block(&mut self, need: usize) -> Result<()> {
         let want = (need as u64).max(self.left.min(zil::BLOCK_MAX as u64)) + CHAIN_SIZE as u64;
         let want = want.next_multiple_of(zil::BLOCK_MIN as u64).min(zil::BLOCK_MAX as u64);
@@ -382,7 +384,7 @@ impl<'a> Batch<'a> {
         state.chain.push_back(Link { block: next, max_txg: Txg(0), written: false });
         state.seq = self.seq;
         drop(state);
-        // Not earlier: the txg must not be synced before the block is where the chain says.
+        // The txg is released only here: it must not sync before the block is written.
         drop(tx);
         self.tail = next;
         self.raw_txg = Txg(0);
@@ -412,7 +414,7 @@ impl<'a> Batch<'a> {
                 return Ok((tx, next));
             }
             drop(tx);
-            // The sync thread answers as soon as it is free. When that does not help, a sync is the way.
+            // The sync thread answers when it is idle. If it gives no space, the caller waits for a sync.
             if asked == ASKS_MAX {
                 return Err(Error::NoSpace);
             }
@@ -452,7 +454,7 @@ impl Drop for Batch<'_> {
             state.served = state.served.max(self.serves);
         } else {
             state.unnoted = state.unnoted.max(self.newest);
-            // The chain goes on behind what it wrote.
+            // The chain continues after the blocks that this batch wrote.
             state.unflushed.append(&mut self.vdevs);
             if self.broken && matches!(state.phase, Phase::On) {
                 state.phase = Phase::Closing;
@@ -470,7 +472,7 @@ mod tests {
     use super::*;
     use crate::testing::made;
 
-    /// The asker's turn, which is to write.
+    /// It is the caller's turn, and its order is to write.
     fn batch(dataset: &Arc<Dataset>) -> Box<Batch<'_>> {
         match dataset.commit_turn(&mut Ticket::new(None)) {
             Turn::Write(batch) => batch,
@@ -479,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_unfinished_batch_wrote_is_flushed_by_the_next() {
+    fn the_next_batch_flushes_the_writes_of_an_unfinished_one() {
         let script = Script::new();
         let disks = [script.disk("a", 64 << 20), script.disk("b", 64 << 20)];
         let pool = made(&disks);

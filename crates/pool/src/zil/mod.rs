@@ -1,13 +1,13 @@
-//! Intent logs: what makes a change safe before its txg is.
+//! Intent logs: they make changes durable before their txg is.
 //!
 //! From:   an upper crate, which notes what it did in each transaction ([`Dataset::note`]) and, when somebody wants
 //!         it safe now, turns notes into records ([`Dataset::commit_turn`]).
 //! To:     chains of log blocks, outside of txgs; the header of the chain in the objset, with each sync.
 //! Source: docs/format/08-zil.md. Why it is done so: docs/decisions/0006-intent-log.md.
 //!
-//! Nothing is noted before somebody asks for the first time: a pool that is only copied into pays nothing. The first
-//! one waits for a sync, which makes the chain; from then on notes are kept until their txg is synced or they are
-//! in the log. Whatever cannot be logged is made safe by a sync, which is always right.
+//! No notes are made before the first commit, so that a dataset that nobody syncs pays nothing. The first commit waits for a
+//! sync, which makes the chain. From then on, notes are kept until their txg is synced or they are in the log. A sync
+//! replaces the log for every change that cannot be logged.
 
 mod commit;
 pub(crate) mod recover;
@@ -32,8 +32,8 @@ pub use commit::{Batch, Ticket, Turn};
 pub(crate) use sync::{add_logged, durable};
 
 impl Dataset {
-    /// Notes a change made under `tx`, which must still be held. `of` is the object that it is about when nothing but
-    /// that object's own state hangs on it; `None` for a change of names.
+    /// Notes a change made under `tx`, which must still be held. `of` is the changed object if no other object depends on
+    /// the change; `None` for a change of names.
     pub fn note(&self, tx: &Tx, of: Option<ObjectId>, note: impl FnOnce() -> Note) {
         match self.log.mode.load(Ordering::Acquire) {
             OFF => {}
@@ -45,7 +45,7 @@ impl Dataset {
         }
     }
 
-    /// As [`Dataset::note`], for a change that has no record: only a sync makes it safe.
+    /// As [`Dataset::note`], for a change without a record type: only a sync makes it durable.
     pub fn note_unlogged(&self, tx: &Tx) {
         match self.log.mode.load(Ordering::Acquire) {
             OFF => {}
@@ -57,14 +57,14 @@ impl Dataset {
         }
     }
 
-    /// Whether the log may be told of extended attributes that lie in nodes: where the pool has the feature
-    /// `zilsaxattr`, and the log is in use.
+    /// Whether the log takes records of extended attributes that are stored in dnodes: the log is in use and the feature
+    /// `zilsaxattr` is enabled.
     #[must_use]
     pub fn logs_sa_xattrs(&self) -> bool {
         self.log.lock().sa_xattrs
     }
 
-    /// From now on, everybody who asks asks for the changes of `object`, too: its name is about to replace another.
+    /// From now on, every commit also writes the changes of `object`. For a rename that replaces another file.
     pub fn note_for_all(&self, object: ObjectId) {
         if self.log.mode.load(Ordering::Acquire) == NOTING {
             let mut state = self.log.lock();
@@ -90,7 +90,7 @@ impl Dataset {
         Some(Replay { dataset: self, header: records, finished: false, _turn: turn })
     }
 
-    /// Has the next sync free what whoever wrote the pool before left of a log that is not in use.
+    /// Requests that the next sync frees an unused log that the previous writer of the pool left.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -107,7 +107,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// With what the next log block is sealed, in an encrypted dataset.
+    /// Key and parameters that encrypt the next log block of an encrypted dataset.
     fn log_sealing(&self) -> Option<Sealing> {
         let entropy = &self.pool.host.entropy;
         self.objset().io().keys().map(|keys| keys.next_sealing(&mut |bytes| entropy.fill(bytes)))
@@ -127,7 +127,7 @@ impl Dataset {
     }
 }
 
-/// The replay of one log. While it lives, the dataset can be changed by who replays, and by nobody else.
+/// The replay of one log. While it exists, only the replaying thread can change the dataset.
 pub struct Replay<'a> {
     dataset: &'a Dataset,
     header: format::objset::ZilHeader,
@@ -166,7 +166,7 @@ impl Replay<'_> {
 
 impl Drop for Replay<'_> {
     fn drop(&mut self) {
-        // A replay that stopped half-way is taken up again where it stopped; until then nothing may be changed.
+        // A replay that stopped half-way continues later where it stopped. Until then the dataset cannot be changed.
         let mode = &self.dataset.log.mode;
         let _ = mode.compare_exchange(REPLAYING, OFF, Ordering::AcqRel, Ordering::Acquire);
         if let Phase::Replay(recovery) = &mut self.dataset.log.lock().phase

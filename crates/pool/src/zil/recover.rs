@@ -1,4 +1,4 @@
-//! After a crash: which logs there are, claiming their space, and what of them is to be replayed.
+//! After a crash: finding the logs, claiming their space, and reading the records to replay.
 //!
 //! From:   the objsets of all heads, as of the last synced txg.
 //! To:     `import`, before anything is allocated; `zpl`, which knows what records mean.
@@ -22,21 +22,21 @@ use crate::log::{Phase, State};
 use crate::state::{Dataset, Inner};
 use crate::{Error, Result};
 
-/// Txgs that can lie between the last one on disk and the birth of a log's block. While nothing changes they pass
-/// without a trace; but no machine gets as far as this.
+/// Upper limit of the distance between the last txg on disk and the birth txg of a log block. Empty txgs leave no trace on
+/// disk, but no machine reaches this many.
 const AHEAD_MAX: u64 = 1 << 40;
 
-/// A log that a writer must deal with first.
+/// A log that must be handled before the pool is written.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) name: String,
     header: ZilHeader,
     blocks: Vec<Block>,
-    /// Of `blocks`, those that no space map knows.
+    /// The blocks of `blocks` that no space map contains.
     to_claim: Vec<Block>,
     /// Blocks of other files that its records share.
     cloned: Vec<Block>,
-    /// The log is not counted among those who refer to these blocks.
+    /// The references of the log to these blocks are not counted yet.
     uncounted: bool,
     replay: bool,
 }
@@ -70,7 +70,7 @@ pub(crate) fn scan(inner: &Inner, synced: Txg, drop_logs: bool) -> Result<Vec<Fo
     Ok(found)
 }
 
-/// A log whose records are given up: of its blocks those are freed that the space maps know.
+/// A log whose records are discarded: frees those of its blocks that the space maps contain.
 fn dropped(inner: &Inner, name: &str, id: ObjectId, header: ZilHeader, synced: Txg) -> Found {
     let claimed = header.claim_txg.0 != 0;
     let mut walk = Walk::new(&inner.storage, id, &header);
@@ -123,14 +123,14 @@ fn examine(
                 break 'chain;
             }
             if let Some(place) = chain::data_of(&record, first_txg) {
-                // The last records of a crash may refer to data that never arrived: there the log ends.
+                // The last records before a crash may refer to data that never reached the disk. The log ends there.
                 if !claimed && storage.read_stored(&place).is_err() {
                     cut_off = true;
                     break 'chain;
                 }
                 data.push(place);
             }
-            // Nor may they share a block of a txg that never was.
+            // The log also ends at a record that clones a block of a txg that never became durable.
             if !claimed && chain::cloned_by(&record).any(|block| block.physical_birth() >= first_txg) {
                 cut_off = true;
                 break 'chain;
@@ -151,8 +151,8 @@ fn examine(
     }
     if !replay {
         if !claimed && to_claim.is_empty() && !cut_off {
-            // What OpenZFS leaves behind after every export: it harms nobody. Behind a log that was cut off there are blocks
-            // that were not claimed, which must not be taken for its own when their txg is synced.
+            // OpenZFS leaves such an empty log after every export; it is harmless. After the end of a truncated log there
+            // may be blocks that were not claimed. They must not be treated as part of the log when their txg syncs.
             return Ok(None);
         }
         blocks.retain(|block| claimed || block.birth <= synced);
@@ -194,7 +194,7 @@ pub(crate) fn claim<S: SpaceMapSource<Error = Error>>(
     Ok(())
 }
 
-/// Why space for a log could not be had, in the words of what lies deepest.
+/// Why the space of a log could not be claimed: the text of the innermost error.
 fn words_of(error: storage::allocator::AllocError<Error>) -> String {
     match error {
         storage::allocator::AllocError::Source { source, .. } => source.to_string(),
@@ -242,7 +242,7 @@ pub(super) fn unreplayed<'a>(
             let mut contents = match walk.next().map(|block| walk.open(&block)) {
                 Some(Ok(Some(contents))) => contents,
                 Some(Err(error)) => return Some(Err(error.into())),
-                // The end, which must be where it was when the log was claimed.
+                // The chain must end where it ended when the log was claimed.
                 _ if last < header.claim_lr_seq => {
                     last = u64::MAX;
                     return Some(Err(Error::DamagedLog));

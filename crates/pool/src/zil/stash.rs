@@ -1,8 +1,8 @@
-//! Space for log blocks, set aside ahead of need.
+//! Reserving space for log blocks in advance.
 //!
-//! The allocator belongs to the sync thread, which may be busy for seconds when somebody wants a file to be safe now.
-//! So it hands out some space of the open txg beforehand. What was not used when the txg closes is taken back before
-//! anything is written: a space map that says "allocated" always means a block that a chain reaches.
+//! Only the sync thread allocates, and it may be busy for seconds while a program waits in `fsync`. So it reserves some
+//! space of the open txg in advance. When the txg closes, unused space is returned before anything is written. So every log
+//! block that a space map contains as allocated is reachable from a chain.
 
 use format::Txg;
 use format::zil;
@@ -28,7 +28,7 @@ pub(crate) fn renew(inner: &Inner, state: &mut SyncState, closed: Txg) {
         let unused = std::mem::take(&mut stash.pieces);
         let owner = std::mem::replace(&mut stash.txg, open);
         assert!(unused.is_empty() || owner == closed, "unused log space belongs to the txg that was open");
-        // An idle log costs less and less; a busy one finds twice of what it used.
+        // The reserve of an idle log shrinks step by step; a busy one gets twice the space that it used.
         let spent = std::mem::take(&mut stash.spent);
         stash.target = if spent == 0 { stash.target / 2 } else { stash.target.max(2 * spent).min(MOST) };
         if stash.target < FIRST {
@@ -59,7 +59,7 @@ fn fill(inner: &Inner, state: &mut SyncState, open: Txg, want: u64) {
     }
     let asked = inner.log_space.lock().asked;
     let pieces = allocate(inner, state, open, want, asked).unwrap_or_else(|error| {
-        // Whoever waits finds no room and waits for a sync instead.
+        // Waiting callers find no space and wait for a sync instead.
         tracing::debug!(%error, "no space for intent logs");
         Vec::new()
     });
@@ -86,8 +86,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
     let mut source = Source { objset: before.as_ref(), tops, maps: &state.table, logs: &state.logs };
     let whole = tops.iter().any(|top| matches!(top.shape, Shape::Parity { .. }));
     let size = if whole { WHOLE } else { PIECE }.max(asked);
-    // What was promised to transactions stays theirs, and part of the reserve of a full pool: what it takes to sync
-    // instead.
+    // It leaves the space promised to transactions, and a part of the reserve, so that a sync is still possible.
     let taken = inner.storage.vdevs().largest_asize_of(size);
     let granted = inner.groups.set_aside(want.div_ceil(size) * taken, inner.room().slop() / 2);
     let mut pieces = Vec::new();

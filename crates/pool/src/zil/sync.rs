@@ -1,4 +1,4 @@
-//! What a sync does about logs: their headers, their first blocks, and freeing what is no longer needed.
+//! The part of a sync that handles logs: their headers, their first blocks, and freeing old blocks.
 //!
 //! From:   `sync`, on its thread, before a dataset's root is written.
 //! Source: docs/format/08-zil.md §4.
@@ -89,7 +89,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Makes the first block of a new chain. Without space for it there is none, and every asker waits for a sync.
+    /// Makes the first block of a new chain. Without space for it there is no chain, and every commit waits for a sync.
     fn start_log(&mut self, dataset: &Dataset, on_disk: &ZilHeader) -> Result<ZilHeader> {
         self.free_leftover(dataset.id, on_disk)?;
         let sector = self.inner.storage.vdevs().min_alloc();
@@ -121,7 +121,7 @@ impl Syncing<'_> {
         Ok(true)
     }
 
-    /// Takes that mark away: there is no log any more.
+    /// Removes that mark, because the log is gone.
     fn retract_sa_xattrs(&mut self, id: ObjectId) -> Result<()> {
         let feature = &features::ZILSAXATTR;
         if dsl::change::marks(self.mos(), id)?.contains(feature.guid)
@@ -133,7 +133,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Frees what another system left of a log that holds nothing any more.
+    /// Frees an empty log that another system left.
     fn free_leftover(&mut self, id: ObjectId, header: &ZilHeader) -> Result<()> {
         let synced = self.state.uberblock.txg;
         let blocks = chain::allocated(&self.inner.storage, id, header, synced)?;
@@ -147,7 +147,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// For a head that is being destroyed or rolled back, with this root: frees its log, whatever it holds.
+    /// Frees the log of a head with this root that is destroyed or rolled back.
     pub(crate) fn free_log_of(&mut self, id: ObjectId, root: &BlockPtr) -> Result<()> {
         if root.is_hole() {
             return Ok(());

@@ -24,7 +24,7 @@ impl Session {
         self.live.keeps_atime() && !self.is_snapshot()
     }
 
-    /// Whether access times are kept by the properties of the dataset as well, so that it matters which files are opened.
+    /// Whether the dataset's properties keep access times, so that opening a file must be reported.
     #[must_use]
     pub fn sees_accesses(&self) -> bool {
         let Ok(fs) = self.fs() else { return false };
@@ -32,11 +32,11 @@ impl Session {
         is_kept && self.keeps_atime()
     }
 
-    /// Somebody is about to open a file. Gives whether the access time changed: opening a file for reading is an access.
+    /// Checks and records the opening of a file. Opening for reading counts as an access; returns whether the access time
+    /// changed.
     ///
-    /// # Errors
-    /// [`Error::Denied`]; [`Error::NotPermitted`] for a file that may not be written, or the wish of somebody else than
-    /// the owner to leave no access time; [`Error::ReadOnly`].
+    /// # Errors [`Error::Denied`]; [`Error::NotPermitted`] for a file whose flags forbid writing, or for `O_NOATIME` by
+    /// another user than the owner; [`Error::ReadOnly`].
     pub fn open(&self, by: &Caller, id: ObjectId, how: Opening) -> Result<bool> {
         self.ask(id, |node| {
             let reads = if how.reads { Access::READ } else { Access::of_bits(0) };
@@ -51,7 +51,7 @@ impl Session {
         Ok(how.reads && !how.is_quiet && self.note_access(id))
     }
 
-    /// Somebody reads. Gives whether the access time changed.
+    /// Records a read. Returns whether the access time changed.
     pub fn note_access(&self, id: ObjectId) -> bool {
         if !self.keeps_atime() {
             return false;
@@ -63,7 +63,7 @@ impl Session {
         })
     }
 
-    /// Whether nothing may be written to a file by anybody, wherever in it.
+    /// Whether nobody may write to any part of a file.
     #[must_use]
     pub fn refuses_writes(&self, id: ObjectId) -> bool {
         let refused = self.check_writable().and_then(|()| self.fs()?.check_opened_for_writing(id, true));

@@ -13,7 +13,7 @@ pub enum When {
     At(Time),
 }
 
-/// A change of attributes as somebody asks for it; `None` stays.
+/// A requested change of attributes. `None` leaves an attribute unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// Permission bits (07777).
@@ -28,7 +28,7 @@ pub struct Change {
     pub atime: Option<When>,
     /// Last change of contents.
     pub mtime: Option<When>,
-    /// Last change of anything: only a cache that kept a write for a while sets it.
+    /// Status change time. Only a write-back cache sets it.
     pub ctime: Option<Time>,
 }
 
@@ -43,7 +43,7 @@ impl Change {
         self.uid.is_some() || self.gid.is_some()
     }
 
-    /// Refuses what `by` may not change about `node`.
+    /// Refuses changes of `node` that `by` may not make.
     fn check(&self, node: &Protection, by: &Caller) -> Result<()> {
         if self.mode.is_some() {
             permission::check_owner(node, by)?;
@@ -102,14 +102,14 @@ impl Session {
             ctime: change.ctime,
             ..SetAttr::default()
         };
-        // A mode that comes along says what it is to be.
+        // A mode in the same request takes precedence.
         if set.mode.is_none() && (change.changes_owner() || set.size.is_some() && !by.is_root()) {
             self.drop_set_ids(by, id)?;
         }
         if set == SetAttr::default() { Ok(()) } else { fs.setattr(id, &set) }
     }
 
-    /// As [`Session::drop_privileges`], of a change by `by`, which the front end knows of.
+    /// As [`Session::drop_privileges`], for a change by `by` that the front end knows about.
     pub(super) fn drop_set_ids(&self, by: &Caller, id: ObjectId) -> Result<()> {
         let fs = self.fs()?;
         if self.checks_here() {
@@ -122,13 +122,13 @@ impl Session {
         fs.drop_privileges(id)
     }
 
-    /// Takes off a file what makes a program run with more rights than its user's.
+    /// Removes set-id bits and file capabilities from a file.
     ///
     /// # Errors
     /// As [`crate::Filesystem::setattr`].
     pub fn drop_privileges(&self, id: ObjectId) -> Result<()> {
         self.fs()?.drop_privileges(id)?;
-        // The front end goes on showing the mode that it knows otherwise.
+        // Without this notice the front end would show the old mode.
         self.changed(Notice::Attributes(id));
         Ok(())
     }

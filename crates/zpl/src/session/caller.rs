@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// The identity that permission checks and the ownership of new files go by.
+/// The identity for permission checks and for the ownership of new files.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// User.
@@ -16,7 +16,8 @@ pub struct Caller {
 #[derive(Clone, Debug)]
 enum Groups {
     Listed(Arc<[u32]>),
-    /// Asked for when they matter: a front end that would have to read them for each request passes this instead.
+    /// A function that returns the groups when they are needed. A front end that would have to read them for each request
+    /// passes it instead.
     Asked {
         process: u32,
         ask: fn(u32) -> Vec<u32>,
@@ -30,8 +31,8 @@ impl Caller {
         Caller { uid, gid, groups: Groups::Listed(groups.into()) }
     }
 
-    /// A user whose supplementary groups are those that `ask` gives for `process`. It is called only when a decision
-    /// depends on them.
+    /// A user whose supplementary groups `ask` returns for `process`. `ask` is called only when a decision depends on the
+    /// groups.
     #[must_use]
     pub fn with_groups_of(uid: u32, gid: u32, process: u32, ask: fn(u32) -> Vec<u32>) -> Caller {
         Caller { uid, gid, groups: Groups::Asked { process, ask } }

@@ -4,9 +4,9 @@ use super::permission::Access;
 use super::{Caller, Notice, Session};
 use crate::{Error, ObjectId, Place, Records, Result, Seek};
 
-/// Bytes that one call copies: others wait meanwhile.
+/// Maximal bytes that one call copies, because other calls wait meanwhile.
 const COPY_MAX: u64 = 64 << 20;
-/// The same for a call that shares blocks.
+/// The same limit for a call that clones blocks.
 const CLONE_MAX: u64 = 1 << 30;
 
 /// A place in a file.
@@ -71,7 +71,7 @@ impl Session {
         self.fs()?.write(at.file, at.offset, data)
     }
 
-    /// Waits until the changes of an object would survive a crash.
+    /// Waits until the changes of an object are durable.
     ///
     /// # Errors
     /// As [`crate::Filesystem::fsync`].
@@ -79,8 +79,8 @@ impl Session {
         self.fs()?.fsync(id)
     }
 
-    /// Refuses a change of contents that cannot be, and drops the set-id bits of the file as a write does: no front end's
-    /// protocol says whether it must.
+    /// Refuses an invalid change of contents, and drops the set-id bits of the file as a write does. No front end's protocol
+    /// tells whether it must.
     fn prepare_change(&self, by: &Caller, id: ObjectId) -> Result<()> {
         self.check_writable()?;
         self.demand_contents(by, id, Access::WRITE)?;
@@ -106,7 +106,7 @@ impl Session {
             Allocation::Punch => fs.punch(id, offset, len),
             Allocation::Zero { keep_size } => {
                 fs.punch(id, offset, len)?;
-                // The caller counts on the file reaching to the end of the range.
+                // The caller relies on the file reaching to the end of the range.
                 if keep_size { Ok(()) } else { fs.extend(id, offset.saturating_add(len)) }
             }
         }

@@ -1,4 +1,4 @@
-//! `.zfs` and the folders in it: what is there without being stored.
+//! `.zfs` and the folders in it, which are not stored in the file system.
 
 use super::Session;
 use super::numbers::{Folder, root_of};
@@ -7,7 +7,7 @@ use crate::{CONTROL, DirEntry, Error, FileKind, ObjectId, Result, SnapDir, Stat}
 /// The folder of the snapshots.
 pub const SNAPSHOT: &[u8] = b"snapshot";
 const SHARES: &[u8] = b"shares";
-/// Where a listing goes on after `.` and `..` ...
+/// Cookie after `.` and `..` ...
 const AFTER_DOT: u64 = 1;
 const AFTER_DOTDOT: u64 = 2;
 /// ... and, of the root of the file system, after `.zfs`.
@@ -27,7 +27,7 @@ fn folder(name: &[u8], number: u64, cookie: u64) -> DirEntry {
 }
 
 impl Session {
-    /// Adds `.zfs` to entries of `dir` from `cookie` on, where it is to be seen.
+    /// Adds `.zfs` to entries of `dir` from `cookie` on, if `snapdir` makes it visible.
     pub(super) fn add_control(&self, dir: ObjectId, cookie: u64, entries: &mut Vec<DirEntry>) {
         let is_listed = || !self.is_snapshot() && self.fs().is_ok_and(|fs| fs.snapdir() == SnapDir::Visible);
         if dir == self.root && cookie < AFTER_CONTROL && is_listed() {
@@ -36,7 +36,7 @@ impl Session {
         }
     }
 
-    /// Refuses what is in `.zfs` where there is none.
+    /// Refuses access to `.zfs` if the file system does not have it.
     ///
     /// # Errors
     /// [`Error::NotFound`] when the property `snapdir` says so.
@@ -60,7 +60,8 @@ impl Session {
         })
     }
 
-    /// What `stat` shows of a folder. It is as old as the file system; that of the snapshots, as their latest change.
+    /// Attributes of a folder. Its times are those of the file system's creation, for `snapshot` those of the latest change
+    /// of the snapshots.
     ///
     /// # Errors
     /// The file system cannot be read.
@@ -99,7 +100,7 @@ impl Session {
         if within == Folder::Snapshots {
             let snapshots = self.fs()?.snapshots_from(cookie)?;
             found.extend(snapshots.into_iter().filter_map(|snapshot| {
-                // What is in the list is shown to programs as the name of a file.
+                // Names of the list become file names that programs see.
                 let fit =
                     !snapshot.name.is_empty() && !snapshot.name.iter().any(|byte| matches!(byte, b'/' | 0));
                 Some(folder(&snapshot.name, root_of(snapshot.id).filter(|_| fit)?, snapshot.cookie))
@@ -108,8 +109,8 @@ impl Session {
         Ok(found)
     }
 
-    /// Why nothing is made, moved or removed in a folder. OpenZFS takes and destroys snapshots through folders in
-    /// `.zfs/snapshot` only where it is told to allow it, and it is not by default; elsewhere there is no such thing.
+    /// The error for making, moving or removing an entry in a folder of `.zfs`. OpenZFS can take and destroy snapshots
+    /// through folders in `.zfs/snapshot`, but only if a module parameter allows it, which is off by default.
     #[must_use]
     pub fn control_refusal(folder: Folder) -> Error {
         if folder == Folder::Snapshots { Error::Denied } else { Error::NotPermitted }

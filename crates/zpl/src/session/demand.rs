@@ -1,8 +1,8 @@
-//! Asking for permission: loads what the rules look at, where this session checks.
+//! Permission checks: loads the attributes that the rules need, if this session checks permissions.
 //!
-//! The rules are asked before the change, and not in the transaction that makes it. When somebody changes a mode at the same
-//! moment, the call counts as the earlier one. One rule is asked once more under the locks of the change: which names may be
-//! taken out of a sticky directory. Else whoever replaces what has the name in between could have another user's file go.
+//! Rules are checked before the change, not in its transaction. If another thread changes a mode at the same moment, this
+//! call counts as the earlier one. One rule is checked again under the locks of the change: which names may be removed from
+//! a sticky directory. Otherwise a user could replace the file between check and removal, and so remove another user's file.
 
 use super::permission::{self, Access};
 use super::{Caller, Checks, Name, Rename, Session};
@@ -15,12 +15,12 @@ impl Session {
         self.checks == Checks::Here
     }
 
-    /// Asks `rule` about a node, where this session checks.
+    /// Checks `rule` for a node, if this session checks permissions.
     pub(crate) fn ask(&self, id: ObjectId, rule: impl FnOnce(&Protection) -> Result<()>) -> Result<()> {
         if self.checks_here() { rule(&self.fs()?.protection(id)?) } else { Ok(()) }
     }
 
-    /// Refuses an access that is not granted, where this session checks.
+    /// Refuses an access that is not granted, if this session checks permissions.
     ///
     /// # Errors
     /// [`Error::Denied`].
@@ -28,8 +28,8 @@ impl Session {
         self.ask(id, |node| permission::check_access(node, by, wanted))
     }
 
-    /// As [`Session::demand`], of the contents of a file by somebody who may have opened it before its mode changed: its
-    /// owner always may. A front end without handles cannot know.
+    /// As [`Session::demand`], for the contents of a file that the caller may have opened before its mode changed. The owner
+    /// always has access, because a front end without handles cannot know.
     pub(crate) fn demand_contents(&self, by: &Caller, id: ObjectId, wanted: Access) -> Result<()> {
         self.ask(id, |node| match node.uid == by.uid {
             true => Ok(()),
@@ -37,7 +37,7 @@ impl Session {
         })
     }
 
-    /// Who takes a name away, for the change itself.
+    /// The user who removes a name, for the check inside the change.
     pub(crate) fn remover(&self, by: &Caller) -> Remover {
         if self.checks_here() && !by.is_root() { Remover::User(by.uid) } else { Remover::Anybody }
     }
@@ -56,7 +56,7 @@ impl Session {
         }
     }
 
-    /// Refuses to give something the name `at`. One that is taken must be one that the caller may take away.
+    /// Refuses the name `at` for an object. If the name exists, the caller must be allowed to remove it.
     pub(crate) fn demand_name(&self, by: &Caller, at: Name<'_>, how: Rename) -> Result<()> {
         if !self.checks_here() {
             return Ok(());
@@ -65,17 +65,16 @@ impl Session {
         let above = fs.protection(at.dir)?;
         permission::check_access(&above, by, Access::EXECUTE)?;
         match fs.lookup(at.dir, at.name)? {
-            // Whoever may look it up is told that it is there.
+            // A caller that may look the name up gets [`Error::Exists`].
             Some(_) if how == Rename::Refuse => Err(Error::Exists),
             Some((id, _)) => permission::check_removal(&above, &fs.protection(id)?, by),
             None => permission::check_access(&above, by, Access::CHANGE_NAMES),
         }
     }
 
-    /// Refuses a move of names: the first must be one that the caller may take away, and so must the second if it is taken.
+    /// Refuses a rename. The caller must be allowed to remove the first name, and also the second one if it exists.
     ///
-    /// # Errors
-    /// [`Error::Exists`] for a second name that is taken and must not be.
+    /// # Errors [`Error::Exists`] if the second name exists and must not be replaced.
     pub(crate) fn demand_rename(&self, by: &Caller, from: Name<'_>, to: Name<'_>, how: Rename) -> Result<()> {
         if !self.checks_here() {
             return Ok(());
@@ -89,13 +88,13 @@ impl Session {
         if how == Rename::Refuse && target.is_some() {
             return Err(Error::Exists);
         }
-        // Two names of one object: nothing is to be done.
+        // Both names belong to one object, so nothing is done.
         if target.is_some_and(|(id, _)| id == source.0) {
             return Ok(());
         }
         self.demand_removal(by, from)?;
         self.demand_name(by, to, how)?;
-        // A directory that comes to lie in another one is changed: its `..` is.
+        // Moving a directory to another parent changes the directory itself, because its `..` changes.
         let moved = [Some(source), target.filter(|_| how == Rename::Exchange)];
         for (id, _) in moved.into_iter().flatten().filter(|(_, kind)| *kind == FileKind::Directory) {
             if from.dir != to.dir {

@@ -1,25 +1,25 @@
-//! What differs between two states of a file system: what caches must be told when one is exchanged for the other.
+//! Differences between two states of a file system, for the notices to caches when one state replaces the other.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::{FileKind, Filesystem, ObjectId, Result, Stat};
 
-/// What a cache knows and must forget.
+/// Cached facts that became wrong.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Objects that are no more, or others.
+    /// Objects that are gone or replaced by others with the same number.
     pub gone: HashSet<ObjectId>,
     /// Objects whose contents may differ.
     pub changed: Vec<ObjectId>,
-    /// Regular files of which the cache believes a size and times that are not right any more, with that size.
+    /// Regular files whose cached size and times are wrong, with the new size.
     pub resized: Vec<(ObjectId, u64)>,
-    /// Names that mean something else: the directory, and the name.
+    /// Names whose object changed: the directory and the name.
     pub names: Vec<(ObjectId, Vec<u8>)>,
 }
 
-/// What differs between two states of a file system, of the objects `known`. `is_kept`: a name that stays although it may
-/// mean something else. `resized_max`: set if the cache keeps sizes and times of regular files by itself; it can be told
-/// so many of them anew, and more are other files.
+/// Differences of the objects `known` between two states of a file system. `is_kept`: whether a name stays valid although
+/// its object may differ. `resized_max`: set if the cache keeps sizes and times of regular files by itself. It can receive
+/// at most this many new sizes; further files count as replaced.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -64,18 +64,18 @@ fn is_same_file(before: Option<&Stat>, after: Option<&Stat>) -> bool {
     (before.generation, before.kind) == (after.generation, after.kind)
 }
 
-/// Whether it is a regular file whose size or times are others.
+/// Whether it is a regular file with another size or other times.
 fn has_other_size(before: &Stat, after: Option<&Stat>) -> bool {
     let kept = |stat: &Stat| (stat.size, stat.mtime, stat.ctime);
     before.kind == FileKind::Regular && after.is_some_and(|after| kept(before) != kept(after))
 }
 
-/// Whether nothing was entered into a directory, or taken out of it: either changes its times.
+/// Whether the entries of a directory are unchanged. A change would have changed its times.
 fn has_same_names(before: &Stat, after: &Stat) -> bool {
     (before.mtime, before.ctime, before.size) == (after.mtime, after.ctime, after.size)
 }
 
-/// Names in a directory that mean something else in `next`, or an object that is gone.
+/// Names in a directory whose object differs in `next` or is gone.
 fn changed_names(
     old: &Filesystem,
     next: &Filesystem,
@@ -92,7 +92,7 @@ fn changed_names(
             changed.push(name);
         }
     })?;
-    // A cache may know that there is no such name.
+    // A cache may also know that a name does not exist.
     changed.extend(after.into_keys());
     Ok(changed)
 }

@@ -1,8 +1,8 @@
-//! What a front end holds: the nodes that it, or its clients, may still use.
+//! The nodes that a front end or its clients may still use.
 //!
-//! Each time a node goes to a front end it counts one more, until the front end releases it. A held node keeps its object:
-//! its number means nothing else meanwhile, and a file that lost its last name lives on for those who have it open. The
-//! kernel holds each node that it knows, so opening and closing files needs no messages at all.
+//! Each time a front end receives a node, its count grows by one, until the front end releases it. A held node keeps its
+//! object: the number is not reused, and a file without names stays for the programs that have it open. The kernel holds
+//! each node that it knows, so opening and closing files needs no messages.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,40 +12,41 @@ use std::time::Duration;
 use crate::{Filesystem, ObjectId, Result, Stat};
 
 const SHARDS: usize = 64;
-/// How long a look-up of an object that was gone waits at most until caches have dropped what they kept of the old one.
+/// Maximal wait of a look-up of a reused number until caches have dropped the pages of the old object.
 const DROPPING: Duration = Duration::from_secs(1);
-/// Between two looks at whether it has.
+/// Interval of this wait.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What a front end has of an object number.
+/// State of an object number that a front end received.
 #[derive(Clone, Copy, Default)]
 struct Node {
-    /// How often the front end was given it.
+    /// Count of how often the front end received it.
     count: u64,
-    /// The object that the front end was given is no more: the number means nothing, or another object, which the front
-    /// end was not given yet. There is no handle.
+    /// The object that the front end received is gone. The number is unused, or belongs to another object that the front end
+    /// has not received. There is no handle.
     is_gone: bool,
-    /// How often it went. A client sees by the generation that it has to do with another object.
+    /// Number of times that the number was reused. It is part of the generation, by which a client recognises another
+    /// object.
     turn: u32,
 }
 
-/// A node that a front end was given, and holds until it releases it.
+/// A node that a front end holds until it releases it.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// What `stat` shows.
     pub stat: Stat,
-    /// How often its number went to another object while the front end held it.
+    /// Number of times that its number was reused while the front end held it.
     pub turn: u32,
 }
 
-/// How often a front end was given each object.
+/// Count of each object that a front end holds.
 pub struct Handles {
     shards: [Mutex<HashMap<ObjectId, Node>>; SHARDS],
     /// Objects that it holds.
     count: AtomicU64,
-    /// Whether any of them was ever gone: most sessions have none, and then nothing is looked up.
+    /// Whether any held object was ever replaced. Most sessions have none and skip the look-up.
     any_gone: AtomicBool,
-    /// Caches are being told to drop what they keep of objects that are gone.
+    /// Caches are being notified to drop objects that are gone.
     dropping: AtomicBool,
 }
 
@@ -64,7 +65,7 @@ impl Handles {
         shard.lock().expect("no code panics while holding the handles")
     }
 
-    /// The front end is about to be given `id`. Gives how often the number went to another object.
+    /// Counts one more use of `id` by the front end. Returns how often the number was reused.
     ///
     /// # Errors
     /// [`crate::Error::NotFound`] when it is gone.
@@ -74,13 +75,13 @@ impl Handles {
             return Ok(node.turn);
         }
         self.await_dropped(id);
-        // Without the lock: it may read from a disk.
+        // This runs without the lock, because it may read from a disk.
         fs.open_handle(id)?;
         let (turn, has_handle) = {
             let mut shard = self.shard(id);
             let node = shard.entry(id).or_default();
             let is_first = node.count == 0;
-            // Somebody else may have been as quick: one handle is enough.
+            // Another thread may have opened a handle meanwhile; one handle is enough.
             let has_handle = !is_first && !node.is_gone;
             node.count += 1;
             node.is_gone = false;
@@ -93,8 +94,8 @@ impl Handles {
         Ok(turn)
     }
 
-    /// Blocks while a cache still has pages of an object of this number that is gone: their writes must not be taken
-    /// for those of the new one. The cache may need this very thread for that, so the wait has an end.
+    /// Blocks while a cache still has pages of a removed object with this number, because their writes would go to the new
+    /// object. The cache may need this thread to drop them, so the wait is limited.
     fn await_dropped(&self, id: ObjectId) {
         let mut left = DROPPING;
         while self.dropping.load(Ordering::Acquire) && self.is_gone(id) && !left.is_zero() {
@@ -103,14 +104,14 @@ impl Handles {
         }
     }
 
-    /// Whether the object that the front end holds by this number is no more.
+    /// Whether the object that the front end holds under this number is gone.
     #[must_use]
     pub fn is_gone(&self, id: ObjectId) -> bool {
         self.any_gone.load(Ordering::Acquire) && self.shard(id).get(&id).is_some_and(|node| node.is_gone)
     }
 
-    /// The file system of the session was exchanged for `fs`, in which the objects `gone` are no more or others: opens the
-    /// handles of all others. No call is served meanwhile.
+    /// The file system of the session was replaced by `fs`, in which the objects `gone` are missing or different. Opens the
+    /// handles of all other objects. No call is served meanwhile.
     pub fn exchange(&self, fs: &Filesystem, gone: &HashSet<ObjectId>) {
         for id in self.all() {
             let is_gone = self.is_gone(id) || gone.contains(&id) || fs.open_handle(id).is_err();
@@ -121,7 +122,7 @@ impl Handles {
         }
     }
 
-    /// Programs lose the object `id`, although it is there: the number means another one for those who look it up.
+    /// Marks object `id` as replaced, although it exists: new look-ups get another object under this number.
     pub fn lose(&self, fs: &Filesystem, id: ObjectId) {
         let had_handle = match self.shard(id).get_mut(&id) {
             Some(node) if !node.is_gone => {
@@ -136,12 +137,12 @@ impl Handles {
         }
     }
 
-    /// Says whether caches are being told to drop what they keep of objects that are gone.
+    /// Sets whether caches are being notified to drop objects that are gone.
     pub fn set_dropping(&self, dropping: bool) {
         self.dropping.store(dropping, Ordering::Release);
     }
 
-    /// The front end releases `id` so many times; gives whether it does not hold it any more.
+    /// Releases `id` this many times. Returns whether the front end does not hold it any more.
     pub(crate) fn release(&self, fs: &Filesystem, id: ObjectId, count: u64) -> bool {
         let forgotten = {
             let mut shard = self.shard(id);
@@ -158,14 +159,14 @@ impl Handles {
         if !node.is_gone
             && let Err(error) = fs.close_handle(id)
         {
-            // It stays in the unlinked set, to be freed at the next import.
+            // It stays in the unlinked set; the next import frees it.
             tracing::warn!(object = id.0, %error, "a closed file could not be freed");
         }
         self.count.fetch_sub(1, Ordering::AcqRel);
         true
     }
 
-    /// Objects that the front end holds. One that is just about to be given to it is not counted.
+    /// Objects that the front end holds, without the ones that are being handed out now.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.count.load(Ordering::Acquire)
@@ -186,7 +187,7 @@ impl Handles {
         self.shards.iter().flat_map(ids).collect()
     }
 
-    /// The front end ends: it holds nothing more.
+    /// The front end ended: releases everything.
     pub(crate) fn clear(&self, fs: &Filesystem) {
         for id in self.all() {
             self.release(fs, id, u64::MAX);

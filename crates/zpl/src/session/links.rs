@@ -1,7 +1,7 @@
-//! Directories that are shown as symbolic links: each is the mount point of a file system that is mounted elsewhere.
+//! Directories shown as symbolic links. Each is the mount point of a file system that is mounted elsewhere.
 //!
-//! A user without root cannot mount inside a mount of their own. The server answers such a mount point with a link to
-//! where the file system is. The link is stored nowhere: the dataset, its snapshots and its streams have the directory.
+//! A user who is not root cannot mount inside an own mount. So the server shows such a mount point as a link to the real
+//! mount. The link is not stored: the dataset, its snapshots and its streams contain the directory.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use crate::{DirEntry, Error, FileKind, ObjectId, Result, Stat};
 #[derive(Default)]
 pub(super) struct Links {
     targets: RwLock<HashMap<ObjectId, Vec<u8>>>,
-    /// How many there are: most sessions have none, and then no lock is taken.
+    /// Number of links. Most sessions have none and then take no lock.
     count: AtomicUsize,
 }
 
@@ -69,7 +69,7 @@ impl Session {
             };
         }
         let link = found.ok_or(Error::Invalid)?;
-        // As long as it is held, its number is not given to another object.
+        // While it is held, its number is not reused.
         self.handles.hold(&fs, link.dir)?;
         self.links.change(|targets| {
             targets.insert(link.dir, target.as_os_str().as_bytes().to_vec());
@@ -87,26 +87,26 @@ impl Session {
         self.forget_link(link);
     }
 
-    /// The directories `gone` are no more, and no links in their place are shown.
+    /// Drops the links of the removed directories `gone`.
     pub fn drop_links(&self, gone: &HashSet<ObjectId>) {
         if !self.links.is_empty() {
             self.links.change(|targets| targets.retain(|dir, _| !gone.contains(dir)));
         }
     }
 
-    /// Whether the link is still shown: its directory may be gone with an exchange of the file system.
+    /// Whether the link is still shown. Its directory may have disappeared with a replaced file system.
     #[must_use]
     pub fn shows(&self, link: &ShownLink) -> bool {
         self.links.has(link.dir)
     }
 
-    /// Where the link leads that is shown in place of `dir`.
+    /// Target of the link shown in place of `dir`.
     #[must_use]
     pub fn link_target(&self, dir: ObjectId) -> Option<Vec<u8>> {
         self.links.targets().get(&dir).cloned()
     }
 
-    /// What `stat` shows of the link in place of `dir`.
+    /// Attributes of the link shown in place of `dir`.
     ///
     /// # Errors
     /// [`Error::Stale`] when none is shown; the directory cannot be read.
@@ -118,14 +118,13 @@ impl Session {
         Ok(Stat { size, nlink: 1, uid: self.owner.0, gid: self.owner.1, ..made_up })
     }
 
-    /// Has caches ask again what the name of a link means, and where the link leads.
+    /// Tells caches to look up the name of a link and its target again.
     fn forget_link(&self, link: &ShownLink) {
         self.changed(Notice::Link(link.dir));
         self.changed(Notice::Name(link.parent, &link.name));
     }
 
-    /// # Errors
-    /// [`Error::Busy`]: the name is that of a mount point that is shown as a link, and stays what it is meanwhile.
+    /// # Errors [`Error::Busy`]: the name belongs to a mount point that is shown as a link and must not change.
     pub(super) fn check_no_link(&self, at: Name<'_>) -> Result<()> {
         if self.links.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Names: finding, making, moving and removing them.
+//! Names: look-up, creation, rename and removal.
 
 use format::Corrupt;
 
@@ -17,7 +17,7 @@ pub struct Creation {
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,
-    /// Bits taken off the mode, unless the directory hands down an ACL.
+    /// The umask: bits removed from the mode, unless the directory has a default ACL.
     pub umask: u32,
     /// Device number as programs see it; for devices only.
     pub rdev: u32,
@@ -38,19 +38,19 @@ pub enum Target {
     Link(ObjectId),
 }
 
-/// What becomes of the object that has the new name.
+/// How to handle an object that has the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
     /// It goes.
     Replace,
-    /// It stays, and the call fails (`RENAME_NOREPLACE`).
+    /// Keep it and fail (`RENAME_NOREPLACE`).
     Refuse,
     /// It gets the old name (`RENAME_EXCHANGE`).
     Exchange,
 }
 
 impl Session {
-    /// What `name` in `dir` means; `None` for nothing.
+    /// The node of `name` in `dir`; `None` if there is none.
     ///
     /// # Errors
     /// [`Error::NameTooLong`]; [`Error::Denied`]; the directory cannot be read.
@@ -65,8 +65,7 @@ impl Session {
         }))
     }
 
-    /// The object at `path`, from the root, as far as `by` may look names up on the way; as
-    /// [`crate::Filesystem::resolve`].
+    /// As [`crate::Filesystem::resolve`], with the permissions of `by` for each look-up on the way.
     ///
     /// # Errors
     /// [`Error::Denied`]; as [`crate::Filesystem::resolve`].
@@ -78,7 +77,7 @@ impl Session {
         })
     }
 
-    /// Keeps `id` for the front end once more, unless it cannot be read.
+    /// Counts one more use of `id` by the front end, if the object can be read.
     ///
     /// # Errors
     /// [`Error::NotFound`] when it is gone; [`Error::Damaged`].
@@ -96,8 +95,8 @@ impl Session {
 
     /// As [`Session::hold`], of what a name in `dir` leads to.
     ///
-    /// A directory lies in one directory only. The pool of somebody who wants to harm may have its name in others, too, even
-    /// in itself. A front end that goes by paths would not get out of such a circle, so such a name is an error.
+    /// A directory has one parent only. In a hostile pool, several directories may contain its name, even the directory
+    /// itself. A front end that uses paths would loop in such a circle, so such a name is an error.
     ///
     /// # Errors
     /// As [`Session::hold`].
@@ -112,7 +111,7 @@ impl Session {
             Ok(Some((again, _))) if again == id => {
                 Error::damaged(id)(Corrupt::new("parent of a directory that another one names", parent.0))
             }
-            // It was moved since it was found.
+            // It was moved since the look-up.
             Ok(_) => Error::NotFound,
             Err(error) => error,
         };
@@ -120,20 +119,19 @@ impl Session {
         Err(refusal)
     }
 
-    /// The front end needs `id` no more, as often as `count` says; gives whether it needs it nowhere.
+    /// Releases `count` uses of `id` by the front end. Returns whether none is left.
     pub fn release(&self, id: ObjectId, count: u64) -> bool {
         self.fs().is_ok_and(|fs| self.handles.release(&fs, id, count))
     }
 
-    /// The front end ends: it needs nothing more.
+    /// The front end ended: releases everything.
     pub fn release_all(&self) {
         if let Ok(fs) = self.fs() {
             self.handles.clear(&fs);
         }
     }
 
-    /// Some entries of a directory from `cookie` on (0: from the start), with `.zfs` where it is to be seen; none at the
-    /// end.
+    /// Some entries of a directory from `cookie` on (0: from the start), with `.zfs` if it is visible; none at the end.
     ///
     /// # Errors
     /// [`Error::Denied`]; the directory cannot be read.
@@ -147,7 +145,7 @@ impl Session {
         Ok(entries)
     }
 
-    /// The new node: owned by who asks, in the group that the directory hands down.
+    /// The new node. It belongs to the caller; a setgid directory passes on its group.
     fn new_node(&self, by: &Caller, wanted: &Creation) -> Result<NewNode> {
         let mut mode = wanted.mode & 0o7777;
         if self.checks_here() {
@@ -176,7 +174,7 @@ impl Session {
         self.fs()?.create(wanted.dir, &wanted.name, &new)
     }
 
-    /// Makes a file without a name, whatever `wanted` calls it, and keeps it for the front end.
+    /// Makes a file without a name (ignoring the name in `wanted`) and holds it for the front end.
     ///
     /// # Errors
     /// As [`Session::create`].
@@ -186,7 +184,7 @@ impl Session {
         let fs = self.fs()?;
         let id = fs.create_unnamed(wanted.dir, &new)?;
         let held = self.hold(id);
-        // Being held keeps it from here on; if it did not come to that, it goes.
+        // From here on the hold keeps it. If the hold failed, closing the handle frees it.
         fs.close_handle(id)?;
         held
     }
@@ -245,7 +243,7 @@ impl Session {
         self.fs()?.link(id, dir, name)
     }
 
-    /// Gives what is called `from` the name `to`.
+    /// Renames `from` to `to`.
     ///
     /// # Errors
     /// As [`Session::unlink`]; as [`crate::Filesystem::rename`].

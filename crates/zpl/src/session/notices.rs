@@ -1,42 +1,42 @@
-//! What caches of a front end are told.
+//! Notices to the caches of front ends.
 //!
-//! A front end may keep what it was answered: the kernel keeps names, attributes and pages, an NFS client does too. Whatever
-//! changes without a call of that front end, or more than its call says, is told to it here.
+//! A front end may cache answers: the kernel and NFS clients cache names, attributes and pages. Changes that the front end
+//! did not request, or that its request does not show, are reported to it here.
 
 use std::sync::Arc;
 
 use super::Session;
 use crate::ObjectId;
 
-/// A change that a cache does not know of.
+/// A change that a cache does not know about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice<'a> {
     /// The attributes of an object.
     Attributes(ObjectId),
     /// Attributes, contents or entries of an object.
     Node(ObjectId),
-    /// What a name in a directory means.
+    /// The object of a name in a directory.
     Name(ObjectId, &'a [u8]),
-    /// Where the link leads that is shown in place of this directory.
+    /// The target of the link shown in place of this directory.
     Link(ObjectId),
-    /// A quota, a reservation or the like: how much may be written.
+    /// Limits of the writable bytes: a quota, a reservation or the like.
     Limits,
 }
 
-/// A cache that is to be told of changes. It is called by the thread that makes the change, with no locks held.
+/// A cache that receives notices. The thread that makes the change calls it without holding locks.
 pub trait Cache: Send + Sync {
     /// Something changed.
     fn forget(&self, notice: Notice<'_>);
 }
 
 impl Session {
-    /// From now on, `cache` is told of changes. There is one cache for a session: a second one is not told.
+    /// Registers `cache` for notices. A session has one cache; a second one is ignored.
     pub fn set_cache(&self, cache: Arc<dyn Cache>) {
         // A session begins with its front end, which calls this once.
         let _ = self.cache.set(cache);
     }
 
-    /// Something changed that the front end does not know of.
+    /// Reports a change that the front end does not know about.
     pub fn changed(&self, notice: Notice<'_>) {
         if let Some(cache) = self.cache.get() {
             cache.forget(notice);

@@ -1,8 +1,8 @@
-//! Numbers of nodes, as programs and protocols see them. A mount or export has one number space, so an object of a
-//! snapshot must not be called what the head's is.
+//! Numbers of nodes, as programs and protocols see them. A mount or export has one number space, so objects of snapshots
+//! need other numbers than those of the head.
 //!
-//! The numbers of `.zfs` and what is made up in it are those that OpenZFS shows on Linux: they count down from 2^48, where
-//! no object is. Objects of a snapshot have the number of its place among the open ones in the bits above.
+//! The numbers of `.zfs` and its folders are those of OpenZFS on Linux: they count down from 2^48, above all object numbers.
+//! Numbers of objects in a snapshot contain the slot of the open snapshot in the upper bits.
 
 use crate::{ObjectId, SnapshotKey};
 
@@ -28,10 +28,11 @@ const LINKS: u64 = (1 << (63 - OBJECT_BITS)) - 1;
 pub struct Slot(u16);
 
 impl Slot {
-    /// How many there are: 0 is the mounted file system, the last number is that of [`Node::Link`].
+    /// Number of slots: 0 is the mounted file system, the last one is for [`Node::Link`].
     pub const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 2;
 
-    /// The `attempt`th choice for a snapshot, dataset `id`, so that its files have the same numbers each time, as a rule.
+    /// Slot number `attempt` to try for the snapshot with dataset number `id`. So its files usually have the same numbers
+    /// each time.
     #[must_use]
     pub fn choice(id: ObjectId, attempt: u16) -> Slot {
         let count = u64::from(Slot::COUNT);
@@ -93,7 +94,7 @@ impl Node {
     }
 }
 
-/// Whether a number means no stored object.
+/// Whether a number does not belong to a stored object.
 #[must_use]
 pub fn is_made_up(number: u64) -> bool {
     matches!(Node::of(number), Node::Folder(_) | Node::Link(_))
@@ -111,24 +112,25 @@ pub fn is_shown_link(number: u64) -> bool {
     matches!(Node::of(number), Node::Link(_))
 }
 
-/// What the root of a snapshot is called; `None` for a dataset whose number no pool has.
+/// Number of the root of a snapshot; `None` for an impossible dataset number.
 #[must_use]
 pub fn root_of(dataset: ObjectId) -> Option<u64> {
     (dataset.0 < DATASETS).then_some(ROOTS - dataset.0)
 }
 
-/// What the objects of one file system are called.
+/// Mapping of the objects of one file system to numbers.
 #[derive(Debug)]
 pub struct Numbers {
     /// Above the bits of the object.
     above: u64,
     root: u64,
-    /// Tells generations apart: a place may be that of another snapshot later.
+    /// Added to generations, because a slot may be reused for another snapshot.
     salt: u64,
 }
 
 impl Numbers {
-    /// Those of the file system itself: object numbers, but for the root, which the protocol calls `root`.
+    /// The mapping of the file system itself: object numbers, except that the protocol has its own number `root` for the
+    /// root.
     #[must_use]
     pub const fn of_head(root: u64) -> Numbers {
         Numbers { above: 0, root, salt: 0 }
@@ -146,7 +148,7 @@ impl Numbers {
         (number != self.root).then_some(ObjectId(number & OBJECT_MASK))
     }
 
-    /// What object `id` is called, unless it is the root.
+    /// Number of object `id`, unless it is the root.
     #[must_use]
     pub fn of(&self, id: ObjectId) -> u64 {
         self.above | id.0
@@ -164,7 +166,7 @@ impl Numbers {
         if self.above == 0 { id.0 } else { self.root }
     }
 
-    /// What is added to generations: a place may be that of another snapshot later.
+    /// Offset of generations, because a slot may be reused for another snapshot.
     #[must_use]
     pub fn salt(&self) -> u64 {
         self.salt
@@ -176,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_whose_it_was_given_to() {
+    fn every_number_maps_back_to_its_node() {
         for folder in [Folder::Control, Folder::Shares, Folder::Snapshots] {
             assert_eq!(Node::of(folder.number()), Node::Folder(folder));
         }
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_a_choice() {
+    fn every_slot_is_tried() {
         let id = ObjectId(123_456_789);
         let mut all: Vec<_> = (0..Slot::COUNT).map(|attempt| Slot::choice(id, attempt).0).collect();
         all.sort_unstable();

@@ -1,7 +1,7 @@
-//! Who may do what: the rules of POSIX as Linux has them, as functions of values alone.
+//! Permission rules of POSIX as Linux applies them, as pure functions.
 //!
-//! From:   a [`Caller`] and the [`Protection`] of the nodes that a call is about.
-//! To:     `demand.rs`, which loads those values and asks.
+//! From:   a [`Caller`] and the [`Protection`] of the nodes of a call.
+//! To:     `demand.rs`, which loads these values.
 //! Source: path_resolution(7), acl(5), capabilities(7), chmod(2), chown(2), utimensat(2), xattr(7). Root stands for the
 //!         capabilities DAC_OVERRIDE, FOWNER, CHOWN, FSETID, MKNOD, SYS_ADMIN, SETFCAP and LINUX_IMMUTABLE.
 //!         `tests/permission.rs` compares the answers with those of the kernel.
@@ -14,7 +14,7 @@ use crate::{Error, FileKind, Protection, Result};
 
 /// Set-user-id.
 pub const SETUID: u32 = 0o4000;
-/// Set-group-id. On a directory: what is made in it gets its group.
+/// Set-group-id. On a directory: new nodes in it get its group.
 pub const SETGID: u32 = 0o2000;
 /// On a directory: only owners remove names.
 const STICKY: u32 = 0o1000;
@@ -53,7 +53,7 @@ impl Access {
     }
 }
 
-/// What an ACL grants of `wanted` to somebody who is not the owner.
+/// Whether an ACL grants `wanted` to a caller that is not the owner.
 fn acl_allows(acl: &PosixAcl, gid: u32, caller: &Caller, wanted: Access) -> bool {
     let perm_of =
         |tag| acl.entries().iter().find(|entry| entry.tag == tag).map(|entry| u32::from(entry.perm));
@@ -70,7 +70,7 @@ fn acl_allows(acl: &PosixAcl, gid: u32, caller: &Caller, wanted: Access) -> bool
         };
         if caller.is_in(group) {
             is_member = true;
-            // One group that grants all of it is enough; the mask then has the last word.
+            // One group that grants all of it is enough; the mask then limits the result.
             if wanted.within(u32::from(entry.perm)) {
                 return wanted.within(mask);
             }
@@ -84,12 +84,12 @@ fn bits_allow(node: &Protection, caller: &Caller, wanted: Access) -> bool {
     if caller.uid == node.uid {
         return wanted.within(node.mode >> 6 & 7);
     }
-    // Where the bits of the group, which are the mask, grant nothing, Linux does not look at the ACL.
+    // If the group bits of the mode (the mask of the ACL) are empty, Linux ignores the ACL.
     if let Some(acl) = node.acl.as_ref().filter(|acl| !acl.entries().is_empty() && node.mode & GROUP != 0) {
         return acl_allows(acl, node.gid, caller, wanted);
     }
     let (group, other) = (node.mode >> 3 & 7, node.mode & 7);
-    // Groups are looked at only if it matters.
+    // Groups are read only if the result depends on them.
     let differ = (group ^ other) & wanted.0 != 0;
     wanted.within(if differ && caller.is_in(node.gid) { group } else { other })
 }
@@ -158,13 +158,14 @@ pub fn check_new_owner(node: &Protection, uid: Option<u32>, gid: Option<u32>, ca
     if caller.is_root() || may_give && may_regroup { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
-/// The mode after a `chmod` to `mode`: only members of the group (`gid`, the new one if it changes too) set its setgid bit.
+/// The mode after a `chmod` to `mode`: only members of the group (`gid`, the new group if it changes too) may set the setgid
+/// bit.
 #[must_use]
 pub fn mode_after_chmod(mode: u32, gid: u32, caller: &Caller) -> u32 {
     if mode & SETGID != 0 && !caller.is_root() && !caller.is_in(gid) { mode & !SETGID } else { mode }
 }
 
-/// Refuses to set times. `now`: each of them to this moment, which whoever may write the file may do.
+/// Refuses to set times. `now`: all times are set to the present moment, which needs only write permission.
 ///
 /// # Errors
 /// [`Error::Denied`], [`Error::NotPermitted`].
@@ -176,8 +177,8 @@ pub fn check_times(node: &Protection, now: bool, caller: &Caller) -> Result<()> 
     }
 }
 
-/// `mode` of a new file in `dir`, whose group the file may inherit: only members of that group make it setgid and
-/// executable by the group. The kernel does this for its own mounts.
+/// The mode of a new file in `dir`, whose group the file may inherit. Only members of that group may make it both setgid and
+/// group-executable. The kernel does the same for its own file systems.
 #[must_use]
 pub fn mode_in(dir: &Protection, kind: FileKind, mode: u32, caller: &Caller) -> u32 {
     let runs_as_group = mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
@@ -185,8 +186,8 @@ pub fn mode_in(dir: &Protection, kind: FileKind, mode: u32, caller: &Caller) -> 
     if kind != FileKind::Directory && runs_as_group && is_foreign { mode & !SETGID } else { mode }
 }
 
-/// The mode of a file after a change of contents or owner by `caller`: set-id bits go that would let others run it with
-/// rights that nobody gave to its new contents.
+/// The mode of a file after a change of contents or owner by `caller`. Set-id bits are dropped, so that the new contents do
+/// not run with the rights of the file's owner or group.
 #[must_use]
 pub fn mode_after_change(node: &Protection, caller: &Caller) -> u32 {
     let is_member = caller.is_root() || caller.is_in(node.gid);
@@ -207,8 +208,8 @@ pub enum XattrUse {
 
 /// Refuses the use of the extended attribute `name` of a node.
 ///
-/// # Errors
-/// [`Error::Denied`]; [`Error::NotPermitted`]; [`Error::NoXattr`] where reading must not tell whether there is one.
+/// # Errors [`Error::Denied`]; [`Error::NotPermitted`]; [`Error::NoXattr`] if reading must not reveal whether the attribute
+/// exists.
 pub fn check_xattr(node: &Protection, name: &[u8], how: XattrUse, caller: &Caller) -> Result<()> {
     let hidden = || if how == XattrUse::Read { Error::NoXattr } else { Error::NotPermitted };
     match spaces::space_of(name) {
@@ -217,7 +218,7 @@ pub fn check_xattr(node: &Protection, name: &[u8], how: XattrUse, caller: &Calle
         Some(Space::Security | Space::Acl) if how == XattrUse::Read => Ok(()),
         Some(Space::Security) => check_root(caller),
         Some(Space::Acl) if name == spaces::DEFAULT_ACL && node.kind != FileKind::Directory => {
-            // Only a directory hands one down: there is none to remove.
+            // Only directories have default ACLs, so there is none to remove.
             if how == XattrUse::Remove { Ok(()) } else { Err(Error::Denied) }
         }
         Some(Space::Acl) => check_owner(node, caller),
@@ -289,12 +290,12 @@ mod tests {
         assert_eq!(granted(&node, &Caller::new(31, 20, &[])), 4);
         assert_eq!(granted(&node, &Caller::new(31, 20, &[40])), 5, "one group that grants it is enough");
         assert_eq!(granted(&node, &Caller::new(31, 1, &[])), 1);
-        // As Linux: a mask of nothing turns the ACL off, and a named user is like any other.
+        // As in Linux, an empty mask turns the ACL off, and a named user counts as any other user.
         assert_eq!(granted(&Protection { mode: 0o701, ..node }, &Caller::new(30, 1, &[])), 1);
     }
 
     #[test]
-    fn sticky_directories_keep_names_for_owners() {
+    fn in_sticky_directories_only_owners_remove_names() {
         let dir = node(FileKind::Directory, 0o1777, 1, 1);
         let victim = file(0o666);
         assert!(check_removal(&dir, &victim, &Caller::new(10, 9, &[])).is_ok(), "its owner");
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn outsiders_make_no_setgid_programs_of_an_inherited_group() {
+    fn only_group_members_make_setgid_programs_with_an_inherited_group() {
         let dir = node(FileKind::Directory, 0o2777, 1, 7);
         let mode = |caller| mode_in(&dir, FileKind::Regular, 0o2775, caller);
         assert_eq!((mode(&Caller::new(10, 20, &[])), mode(&Caller::new(10, 20, &[7]))), (0o775, 0o2775));
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_give_groups_they_are_in_and_root_gives_all() {
+    fn owners_may_set_groups_that_they_are_in_and_root_may_set_all() {
         let (node, owner) = (file(0o644), Caller::new(10, 20, &[21]));
         let may = |uid, gid, caller: &Caller| check_new_owner(&node, uid, gid, caller).is_ok();
         assert!(may(None, Some(21), &owner) && may(Some(10), Some(20), &owner));
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_takes_set_id_bits() {
+    fn a_change_drops_set_id_bits() {
         let (member, other) = (Caller::new(11, 20, &[]), Caller::new(12, 9, &[]));
         let after = |mode, caller| mode_after_change(&file(mode), caller);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a mount or an export says beside the properties of its dataset.
+//! Options of a mount or an export that override properties of its dataset.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -10,11 +10,11 @@ pub enum Atime {
     Dataset,
     /// Never.
     Off,
-    /// Whatever `atime` says; how often, `relatime` does.
+    /// Always kept, even with `atime=off`; `relatime` decides how often.
     On,
 }
 
-/// What may change while a session lasts.
+/// Options that may change during a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Nothing may be changed.
@@ -23,7 +23,7 @@ pub struct Settings {
     pub lifts_read_only: bool,
     /// Access times.
     pub atime: Atime,
-    /// Extended attributes, where the dataset's property `xattr` has them, too.
+    /// Extended attributes are allowed, unless the dataset has `xattr=off`.
     pub xattr: bool,
 }
 

@@ -2,7 +2,7 @@
 
 /// The attribute that refines the mode.
 pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-/// The attribute with the ACL that a directory hands down.
+/// The attribute with the default ACL of a directory.
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// The spaces other than that of ACLs, with the beginning of their names.
@@ -37,7 +37,7 @@ pub fn space_of(name: &[u8]) -> Option<Space> {
     PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, space)| *space)
 }
 
-/// Whether it is the name of a space and of nothing in it.
+/// Whether it is only the prefix of a name space.
 #[must_use]
 pub fn is_bare(name: &[u8]) -> bool {
     PREFIXES.iter().any(|(prefix, _)| name == *prefix)
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_their_space() {
+    fn the_name_space_follows_from_the_name() {
         assert_eq!(space_of(b"user.a"), Some(Space::User));
         assert_eq!(space_of(b"system.posix_acl_access"), Some(Space::Acl));
         assert_eq!(space_of(b"system.other"), None);

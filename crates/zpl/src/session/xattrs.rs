@@ -16,7 +16,7 @@ impl Session {
         }
         let settings = self.fs()?.dataset().settings();
         let is_known = match spaces::space_of(name) {
-            // A kernel that does not go by ACLs would grant everybody what their mask says.
+            // A kernel that ignores ACLs would grant the permissions of the mask to the whole group.
             Some(Space::Acl) => settings.posix_acl && self.heeds_acls(),
             Some(_) => true,
             None => false,
@@ -33,7 +33,7 @@ impl Session {
     /// # Errors
     /// [`Error::NoXattr`]; [`Error::Unsupported`] for a space that there is not; [`Error::Denied`].
     pub fn xattr(&self, by: &Caller, id: ObjectId, name: &[u8]) -> Result<Vec<u8>> {
-        // To somebody who goes by ACLs, any other error would mean that nobody may enter.
+        // A client that uses ACLs would treat any other error as a denied access.
         if spaces::is_acl(name) && self.heeds_acls() && !self.fs()?.dataset().settings().posix_acl {
             return Err(Error::NoXattr);
         }
@@ -42,7 +42,7 @@ impl Session {
         self.fs()?.xattr_get(id, name)?.ok_or(Error::NoXattr)
     }
 
-    /// All names, each with a zero behind it. Those of trusted programs are shown to root alone.
+    /// All names, each followed by a zero byte. Names of the space `trusted.` are shown to root only.
     ///
     /// # Errors
     /// [`Error::XattrTooBig`] for more than Linux takes; they cannot be read.
@@ -77,8 +77,8 @@ impl Session {
         if name == spaces::ACCESS_ACL { self.drop_setgid(by, id) } else { Ok(()) }
     }
 
-    /// Takes setgid off a node whose mode was changed by somebody outside its group, by way of an ACL. With a chmod the
-    /// kernel sees to that where it checks; here it does not say so in the protocol that `fuser` speaks.
+    /// Removes setgid from a node whose mode was changed through an ACL by a caller outside its group. For a chmod the
+    /// kernel does this itself; for an ACL the protocol version of `fuser` does not report it.
     fn drop_setgid(&self, by: &Caller, id: ObjectId) -> Result<()> {
         let stat = self.fs()?.stat(id)?;
         let mode = permission::mode_after_chmod(stat.mode, stat.gid, by);
@@ -97,7 +97,7 @@ impl Session {
         self.check_space(name)?;
         self.ask(id, |node| permission::check_xattr(node, name, XattrUse::Remove, by))?;
         match self.fs()?.xattr_remove(id, name) {
-            // To take away an ACL that is not there is to leave it so.
+            // Removing an ACL that does not exist succeeds.
             Err(Error::NoXattr) if spaces::is_acl(name) => Ok(()),
             done => done,
         }

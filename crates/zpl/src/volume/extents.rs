@@ -1,4 +1,4 @@
-//! Where a volume holds data, and where it has holes.
+//! Ranges of data and holes of a volume.
 
 use dmu::Trail;
 
@@ -10,7 +10,7 @@ use crate::Result;
 pub struct Extent {
     /// Bytes.
     pub length: u64,
-    /// Nothing is stored there: it reads as zeros.
+    /// A hole: it reads as zeros.
     pub is_hole: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Making changes of a volume safe before their txg is.
+//! Making changes of a volume durable before their txg.
 //!
 //! Source: docs/format/15-volumes-redaction-and-newer-features.md §4; docs/format/08-zil.md §3.
 
@@ -12,7 +12,7 @@ use crate::log::{POINTED_MIN, READ_STEP};
 use crate::{ObjectId, Result};
 
 impl Volume {
-    /// Returns when everything written so far would survive a crash. With `sync=disabled` it returns at once.
+    /// Blocks until everything written so far is durable. With `sync=disabled` it returns at once.
     ///
     /// # Errors
     /// The pool could not write.
@@ -25,8 +25,8 @@ impl Volume {
         })
     }
 
-    /// A record that points at the block which the range begins in. A large block that was written whole is better
-    /// written once, where it belongs, than twice.
+    /// A record that points at the block at the start of the range. For a large block that was written whole, this avoids
+    /// writing it twice.
     fn point_for_log(&self, batch: &mut Batch<'_>, txg: Txg, left: Range) -> Result<Option<Write>> {
         let (block, offset) = (self.inner.block, left.offset);
         let length = left.length.min(block - offset % block);
@@ -38,7 +38,7 @@ impl Volume {
         Ok(ptr.map(|ptr| Write { object: DATA, offset, length, block_offset: 0, ptr, data: None }))
     }
 
-    /// A record of the data that the volume has there now.
+    /// A record of the present data in the range.
     fn read_for_log(&self, left: Range) -> Result<Write> {
         let Range { offset, length, .. } = left;
         let length = length.min(READ_STEP);

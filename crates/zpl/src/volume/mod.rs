@@ -37,7 +37,7 @@ pub(crate) const DATA: ObjectId = ObjectId(1);
 pub(crate) const PROPERTIES: ObjectId = ObjectId(2);
 /// The size, in the properties.
 const SIZE: &[u8] = b"size";
-/// Bytes of a read whose blocks stay in the cache. Whoever reads more at once passes through the volume.
+/// Reads up to this many bytes are cached. A larger read is treated as a sequential pass over the volume.
 const KEPT_MAX: usize = 128 << 10;
 
 /// An open volume, or a snapshot of one. Clones share it.
@@ -53,11 +53,11 @@ struct Inner {
     block: u64,
     /// Bytes of the volume. It changes under the lock `shape`.
     size: AtomicU64,
-    /// Held while the size changes, and shared by whoever relies on it.
+    /// Held exclusively while the size changes, and shared by operations that rely on the size.
     shape: Locks,
     /// Of the stripes of the data.
     stripes: Locks,
-    /// Held by whoever changes the size, from the first step to the last.
+    /// Held during a whole change of the size, over all its steps.
     resizing: Mutex<()>,
 }
 
@@ -104,7 +104,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Opens the volume as of the last sync before a crash. All who have it open share its locks.
+    /// Opens the volume as of the last sync before a crash. All openers share its locks.
     pub(crate) fn open_as_it_is(dataset: Arc<Dataset>) -> Result<Volume> {
         let inner = dataset.shared(|| Inner::of(dataset.clone()).map(Arc::new))?;
         Ok(Volume { inner })

@@ -1,4 +1,4 @@
-//! The intent log of a volume: doing again what a crash undid.
+//! Replaying the intent log of a volume after a crash.
 //!
 //! Source: docs/format/15-volumes-redaction-and-newer-features.md §4.
 

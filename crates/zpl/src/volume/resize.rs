@@ -28,7 +28,7 @@ impl Volume {
         let dataset = &self.inner.dataset;
         dataset.check_writable()?;
         let _turn = self.inner.resizing.lock().unwrap_or_else(PoisonError::into_inner);
-        // A change of the size that a crash ended may have left blocks behind the end.
+        // A change of the size that a crash interrupted may have left blocks after the end.
         self.free_behind(self.size())?;
         dataset.wait_for_room();
         change::retrying(dataset, || self.store_size(size))?;
@@ -47,7 +47,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Frees all blocks behind byte `size`, which nobody writes to: it is the end of the volume.
+    /// Frees all blocks after byte `size`, the end of the volume. No thread writes there.
     fn free_behind(&self, size: u64) -> Result<()> {
         let keep = size / self.inner.block;
         while self.inner.data.max_blkid() >= keep {

@@ -27,7 +27,7 @@ impl Volume {
         self.inner.stripes.write_all(&ids)
     }
 
-    /// Carries out a change once the write throttle lets it. With `sync=always` it is safe when this returns.
+    /// Runs a change after the write throttle. With `sync=always` it is durable when this returns.
     pub(super) fn changing(&self, mut change: impl FnMut() -> Result<()>) -> Result<()> {
         let dataset = &self.inner.dataset;
         dataset.wait_for_room();
@@ -51,12 +51,12 @@ impl Volume {
         })
     }
 
-    /// Writes what one transaction takes of `data`, from byte `at` on. Gives where the next step begins.
+    /// Writes the bytes of `data` that fit one transaction, from byte `at` on. Returns the offset of the next step.
     fn write_one_step(&self, at: u64, offset: u64, data: &[u8]) -> Result<u64> {
         let (dataset, object, block) = (&self.inner.dataset, &self.inner.data, self.inner.block);
         let _shape = self.inner.shape.read(DATA);
         let end = self.end_of(offset, data.len() as u64)?;
-        // A record of an intent log is done with one transaction.
+        // The replay of a record uses one transaction.
         let until = if dataset.is_replaying() {
             end
         } else {
@@ -72,8 +72,8 @@ impl Volume {
         Ok(until)
     }
 
-    /// Frees the blocks that lie within the range as a whole, as a disk does when it is told to discard: they read as zeros
-    /// from now on. The rest of the range stays as it is.
+    /// Frees the whole blocks within the range, as the discard of a disk: they read as zeros from now on. The rest of the
+    /// range stays as it is.
     ///
     /// # Errors
     /// As [`Volume::write`].
