@@ -41,14 +41,14 @@ impl Shared {
             appends: has(flags, OFlags::APPEND),
             is_quiet: keeps_quiet(flags),
         };
-        // The kernel has an answer of its own to the next question for the attributes, unless it is told.
+        // Without this notice the kernel would answer the next question for the attributes from its cache.
         if self.session.open(by, id, how).map_err(errno::from)? {
             self.kernel.forget_attributes(id);
         }
         Ok(())
     }
 
-    /// Whether nothing may be written to a file, wherever in it.
+    /// Whether no part of a file may be written.
     pub(crate) fn refuses_writes(&self, ino: INodeNo) -> bool {
         self.answer(|| Ok(self.session.refuses_writes(self.id(ino)))).unwrap_or(false)
     }

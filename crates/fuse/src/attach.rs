@@ -1,4 +1,4 @@
-//! The kernel's side of a mount: it is made, found again, and nothing else is ever taken for it.
+//! The kernel's side of a mount: making it, and finding exactly this mount again.
 //!
 //! From:   a directory and [`MountOptions`].
 //! To:     a descriptor of `/dev/fuse` that speaks for the new mount. Closing it unmounts nothing.
@@ -25,7 +25,7 @@ use crate::error::Unavailable;
 use crate::options::MountOptions;
 use crate::point::MountPoint;
 
-/// How a mount's file system is called; `/proc/mounts` shows it behind `fuse.`.
+/// Type name of the file system; `/proc/mounts` shows it after `fuse.`.
 const SUBTYPE: &str = "zfs";
 /// The setuid program through which users without root mount and unmount.
 pub(crate) const HELPER: &str = "fusermount3";
@@ -46,11 +46,10 @@ fn is_in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Mounts on the directory `point`: as root directly, otherwise through [`HELPER`]. Gives the connection, and which
-/// mount it is.
+/// Mounts on the directory `point`: as root directly, otherwise through [`HELPER`]. Returns the connection and the device
+/// number of the mount.
 ///
-/// # Errors
-/// What the kernel or the helper said.
+/// # Errors The error of the kernel or the helper.
 pub(crate) fn attach(point: &MountPoint, options: &MountOptions) -> io::Result<(OwnedFd, Device)> {
     match directly(point, options) {
         Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
@@ -61,8 +60,8 @@ pub(crate) fn attach(point: &MountPoint, options: &MountOptions) -> io::Result<(
     }
 }
 
-/// Mounts a file system once more that is out of sight and goes on: programs have files of it open. The kernel finds it by
-/// its connection, so both mounts share one cache.
+/// Mounts a detached file system again while programs have files of it open. The kernel finds it by its connection, so both
+/// mounts share one cache.
 ///
 /// # Errors
 /// This process may not mount, or the kernel (before 5.15) would make another file system of it.
@@ -86,7 +85,7 @@ fn show(mount: &OwnedFd, point: &MountPoint) -> io::Result<()> {
     Ok(move_mount(mount, "", point, "", both)?)
 }
 
-/// What the kernel is told of a mount over `connection`.
+/// Mount data for a mount over `connection`.
 fn words(
     connection: &impl AsRawFd,
     point: &MountPoint,
@@ -183,7 +182,7 @@ pub(crate) fn flags(options: &MountOptions) -> MountFlags {
         | flag(!options.exec, MountFlags::NOEXEC)
         | flag(!options.setuid, MountFlags::NOSUID)
         | flag(!options.devices, MountFlags::NODEV)
-        // Who keeps the times is we; the flag only says so. Without either, a remount leaves it as it was.
+        // The server keeps the times; the flag only shows it. Without either flag, a remount leaves it unchanged.
         | if options.atime == Atime::Off { MountFlags::NOATIME } else { MountFlags::RELATIME }
         // The kernel asks for an fsync after each write.
         | flag(options.synchronous, MountFlags::SYNCHRONOUS)
@@ -192,7 +191,7 @@ pub(crate) fn flags(options: &MountOptions) -> MountFlags {
 /// The helper mounts, and sends the descriptor over the socket that is its standard input.
 fn with_helper(point: &MountPoint, options: &MountOptions) -> io::Result<OwnedFd> {
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
-    // Without root nothing can be remounted: what the kernel shows of access times would not stay true.
+    // Users other than root cannot remount, so an option about access times shown by the kernel could become wrong.
     let mut list = format!("fsname={source},subtype={SUBTYPE},default_permissions");
     for (on, word) in [
         (options.read_only, ",ro"),
@@ -215,10 +214,10 @@ fn with_helper(point: &MountPoint, options: &MountOptions) -> io::Result<OwnedFd
     if !said.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&said.stderr).trim().to_owned()));
     }
-    // It has ended: what it sent is there, or never comes.
+    // The helper has ended, so no later message can come.
     ours.set_nonblocking(true)?;
     receive(&ours).inspect_err(|_| {
-        // A mount that nobody can serve is of no use to anyone.
+        // The mount cannot be served, so it is removed.
         let _ = Command::new(HELPER).args(["-u", "-z", "-q", "--"]).arg(point.path()).status();
     })
 }

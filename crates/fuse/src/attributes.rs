@@ -10,9 +10,9 @@ use crate::errno::{self, Answer};
 use crate::shared::Shared;
 
 const NANOS_MAX: u64 = 999_999_999;
-/// How long the kernel may go by what it was told: nobody but this server changes the file system.
+/// How long the kernel may cache names and attributes. Only this server changes the file system, so this is long.
 pub(crate) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
-/// The same for attributes of an object with unsynced changes, whose space is not known yet.
+/// How long the kernel may cache attributes of an object with unsynced changes, whose space is not known yet.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// Time of the protocol. Times that no `SystemTime` can hold are shown as 1970.
@@ -75,12 +75,12 @@ pub(crate) fn attr(stat: &Stat, ino: INodeNo) -> FileAttr {
     }
 }
 
-/// How long the kernel may go by these attributes.
+/// How long the kernel may cache these attributes.
 pub(crate) fn attr_ttl(stat: &Stat) -> Duration {
     if stat.dirty { SHORT } else { LONG }
 }
 
-/// The entry that stands for "there is nothing", to be remembered.
+/// The entry for a missing name, which the kernel caches.
 pub(crate) fn nothing() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -108,7 +108,7 @@ impl Shared {
         Ok((attr(&stat, self.kernel.shown(id)), attr_ttl(&stat)))
     }
 
-    /// Changes attributes on behalf of `by`, who asks through the thread `thread`.
+    /// Changes attributes for the caller `by`; `thread` is the thread that sent the request.
     pub(crate) fn set_attributes(
         &self,
         id: ObjectId,

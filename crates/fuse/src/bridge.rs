@@ -19,7 +19,7 @@ pub(crate) struct Bridge {
 pub(crate) type Task = Box<dyn FnOnce(&Bridge) + Send>;
 
 impl Bridge {
-    /// Does `job`, for which there is a seat, and what waits for one.
+    /// Runs `job`, which has a slot, and then the jobs that wait for a slot.
     pub(crate) fn serve(&self, mut job: Option<Task>) {
         while let Some(now) = job {
             now(self);
@@ -27,7 +27,7 @@ impl Bridge {
         }
     }
 
-    /// Does what may wait for the pool, or leaves it to others.
+    /// Runs a job that may wait for the pool, or queues it for other threads.
     pub(crate) fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
         let taken = self.progress.take(0);
         let change = Change::of_current(&self.interrupts);

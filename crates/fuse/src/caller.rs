@@ -3,7 +3,7 @@
 use fuser::Request;
 use zpl::session::Caller;
 
-/// Who sent `request`. It names the first group only: the others are read when they matter.
+/// The sender of `request`. The request contains the first group only. The other groups are read when a decision needs them.
 pub(crate) fn of(request: &Request) -> Caller {
     Caller::with_groups_of(request.uid(), request.gid(), request.pid(), groups_of)
 }

@@ -76,7 +76,7 @@ impl Shared {
         self.session.copy(by, from, to, len).map(|copied| copied as u32).map_err(errno::from)
     }
 
-    /// Where the next data or hole is. Runs on the seeker's thread.
+    /// Finds the next data or hole. Runs on the seeker's thread.
     pub(crate) fn seek(&self, id: ObjectId, offset: i64, whence: i32) -> Answer<i64> {
         let what = match whence {
             SEEK_DATA => Seek::Data,
@@ -84,7 +84,7 @@ impl Shared {
             _ => return Err(Errno::EINVAL),
         };
         if self.writeback {
-            // What was written but not sent here yet is data, too: the kernel does not see to that.
+            // Pages that the kernel has not sent yet are data, too, but the kernel does not count them.
             self.kernel.call_back_pages(id);
         }
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;

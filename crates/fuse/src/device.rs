@@ -1,4 +1,4 @@
-//! The number of a mounted file system: by it a mount is found again, and nothing else is ever taken for it.
+//! The device number of a mounted file system, which identifies a mount.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 /// Where the control file system of FUSE usually is.
 const CONTROL: &str = "/sys/fs/fuse/connections";
 
-/// The number of a mounted file system, as `st_dev` has it: no two that are mounted share one.
+/// The device number of a mounted file system (`st_dev`). It is unique among mounted file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     major: u32,
@@ -47,19 +47,19 @@ impl Device {
         (self.major, self.minor)
     }
 
-    /// That of what is mounted at `point`; no request goes to the file system for it.
+    /// Device number of the file system at `point`. Sends no request to that file system.
     pub(crate) fn at(point: &Path) -> io::Result<Device> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
         Ok(Device::from(&statx(CWD, point, flags, StatxFlags::TYPE)?))
     }
 
-    /// That of what a descriptor, of whatever kind, was opened on.
+    /// Device number of an open descriptor of any kind.
     pub(crate) fn of(fd: &impl AsFd) -> io::Result<Device> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
         Ok(Device::from(&statx(fd, "", flags, StatxFlags::TYPE)?))
     }
 
-    /// What became of the mount of this file system at `point`.
+    /// State of the mount of this file system at `point`.
     pub(crate) fn place(self, point: &Path) -> io::Result<Place> {
         if Device::at(point).is_ok_and(|there| there == self) {
             return Ok(Place::Here);
@@ -67,8 +67,8 @@ impl Device {
         Ok(if self.points("self", u64::MAX)?.is_empty() { Place::Gone } else { Place::Covered })
     }
 
-    /// Where a process (its number, or `self`) has this mounted, as the kernel writes it; at most `most` bytes of its list
-    /// of mounts are read.
+    /// Mount points of this file system in the namespace of a process (its pid, or `self`), in the kernel's spelling. Reads
+    /// at most `most` bytes of its list of mounts.
     pub(crate) fn points(self, process: &str, most: u64) -> io::Result<Vec<String>> {
         let mut text = Vec::new();
         File::open(format!("/proc/{process}/mountinfo"))?.take(most).read_to_end(&mut text)?;
@@ -81,10 +81,10 @@ impl Device {
         Ok(text.split(|byte| *byte == b'\n').filter_map(point).collect())
     }
 
-    /// Ends the connection, whoever uses the mount and wherever it is; what is asked of it from now on fails.
+    /// Aborts the connection, even if the mount is in use. All later requests fail.
     ///
-    /// # Errors
-    /// The control file system of FUSE is not mounted and this process may not mount it; the mount is somebody else's.
+    /// # Errors The control file system of FUSE is not mounted and this process may not mount it, or the mount belongs to
+    /// another user.
     pub(crate) fn abort(self) -> io::Result<()> {
         match fs::write(format!("{CONTROL}/{}/abort", self.minor), "1") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.abort_unseen(),
@@ -92,7 +92,7 @@ impl Device {
         }
     }
 
-    /// As [`Device::abort`], through a mount of the control file system that has no place in any folder.
+    /// As [`Device::abort`], through a detached mount of the control file system.
     fn abort_unseen(self) -> io::Result<()> {
         let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&context)?;
@@ -103,7 +103,7 @@ impl Device {
         Ok(rustix::io::write(&file, b"1").map(drop)?)
     }
 
-    /// Requests that are under way: in the kernel's queues, or taken from there and not answered.
+    /// Number of unanswered requests: in the kernel's queues, or being served.
     ///
     /// # Errors
     /// As [`Device::abort`].

@@ -1,7 +1,6 @@
-//! The end of a mount's session: it comes when what was taken from the kernel is worked off.
+//! The end of a mount's session, after all requests taken from the kernel are served.
 //!
-//! A pool may need minutes for that. Whoever unmounts waits as long as it gets less, and gives up only when nothing moves
-//! any more.
+//! A pool may need minutes for that. An unmount waits as long as the work shrinks, and gives up only without progress.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::progress::Patience;
 
-/// Between two looks at whether something moved.
+/// Interval of the checks for progress.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// How a wait for the end of a session ended.
@@ -19,15 +18,16 @@ const GLANCE: Duration = Duration::from_millis(50);
 pub(crate) enum Waited {
     /// It is over.
     Over,
-    /// The kernel keeps the connection: somebody else has the mount, too.
+    /// The kernel keeps the connection, because another namespace or process has the mount, too.
     InUse,
-    /// The kernel asks nothing more, but what it asked before is not worked off, and nothing moves.
+    /// The kernel sends no more requests, but earlier ones are not finished and there is no progress.
     Stuck,
 }
 
 /// The end of a session, for those who wait for it.
 pub(crate) struct Ended {
-    /// The connection, as long as the session is not over: it must not outlive it, or the kernel would go on asking.
+    /// The connection, while the session lasts. It must not outlive the session, because the kernel would go on sending
+    /// requests.
     connection: Mutex<Option<OwnedFd>>,
     changed: Condvar,
 }
@@ -60,7 +60,7 @@ impl Ended {
         self.lock().is_none()
     }
 
-    /// Does something with the connection; `None` when the session is over.
+    /// Calls a function with the connection; `None` when the session is over.
     pub(crate) fn with_connection<T>(&self, act: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
         self.lock().as_ref().map(act)
     }
@@ -73,7 +73,7 @@ impl Ended {
         }
     }
 
-    /// Waits for it at most `limit`; gives whether it came.
+    /// Waits for the end, at most `limit`. Returns whether it came.
     fn within(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut connection = self.lock();
@@ -88,7 +88,7 @@ impl Ended {
         true
     }
 
-    /// Whether the kernel asks nothing more: the mount is gone everywhere, or was cut off.
+    /// Whether the kernel sends no more requests: the mount is gone everywhere, or was aborted.
     pub(crate) fn is_cut(&self) -> bool {
         let connection = self.lock();
         let Some(connection) = &*connection else { return true };
@@ -97,7 +97,7 @@ impl Ended {
             && fds[0].revents().contains(PollFlags::ERR)
     }
 
-    /// Waits for it at most `ending`; where the kernel asks nothing more, as long as `patience` has it.
+    /// Waits for the end, at most `ending`. If the kernel sends no more requests, waits as long as `patience` allows.
     pub(crate) fn worked_off<F: Fn() -> u64>(&self, ending: Duration, mut patience: Patience<F>) -> Waited {
         let began = Instant::now();
         while !self.within(GLANCE) {
@@ -122,21 +122,21 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(200);
     const LONG: Duration = Duration::from_secs(300);
 
-    /// The two ends of a pipe: the one that is written to knows when the other is gone, as a connection does.
+    /// The two ends of a pipe. The writing end sees when the other end is closed, as a connection does.
     fn connection() -> (OwnedFd, std::io::PipeReader) {
         let (reader, writer) = std::io::pipe().unwrap();
         (writer.into(), reader)
     }
 
     #[test]
-    fn who_waits_goes_on_while_something_moves() {
+    fn a_wait_goes_on_while_there_is_progress() {
         let (connection, kernel) = connection();
         let ended = Arc::new(Ended::new(connection));
         drop(kernel);
         let looks = Cell::new(0);
         let moved = || {
             looks.set(looks.get() + 1);
-            // Twenty looks take five times as long as nothing may move.
+            // Twenty checks take five times the limit for no progress.
             if looks.get() == 20 {
                 ended.come();
             }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_moves_is_given_up_and_so_is_what_others_use() {
+    fn a_wait_without_progress_ends_and_so_does_one_for_a_mount_used_elsewhere() {
         let (connection, kernel) = connection();
         let ended = Ended::new(connection);
         assert_eq!(ended.worked_off(SHORT, Patience::new(LONG, || 7)), Waited::InUse);

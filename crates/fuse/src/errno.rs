@@ -1,12 +1,11 @@
-//! What a program sees for each error: the one place where that is decided is [`zpl::Error::errno`]; here it gets
-//! the protocol's type.
+//! Conversion of errors to the protocol's errno type. [`zpl::Error::errno`] decides the number.
 
 use fuser::Errno;
 
 /// Result of a request.
 pub(crate) type Answer<T> = std::result::Result<T, Errno>;
 
-/// The errno for `error`. What a program cannot make sense of (`EIO`) is written to the log as well.
+/// The errno for `error`. The cause of an `EIO` is also written to the log.
 pub(crate) fn of(error: &zpl::Error) -> Errno {
     let errno = Errno::from_i32(error.errno());
     // A file system that could not be opened again was logged when that failed.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// What has a copy of a mount.
+/// A holder of a copy of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keeper {
     /// A process in another mount namespace.
@@ -35,21 +35,21 @@ pub enum MountError {
     /// This program was built without the feature `mount`.
     #[error("this program was built without FUSE")]
     NotBuilt,
-    /// Programs have files open, or stand in a directory.
+    /// Programs have files open or their working directory in it.
     #[error("'{0}' is busy")]
     Busy(PathBuf),
-    /// Something else is mounted over it, which is not ours to take down.
+    /// Another file system is mounted over it, which this server does not unmount.
     #[error("something else is mounted over '{0}'")]
     Covered(PathBuf),
-    /// It was taken down here, but another mount namespace, or an open file after a forced unmount, keeps it.
+    /// It was unmounted here, but another mount namespace, or an open file after a forced unmount, keeps it.
     #[error("'{}' is gone from here, but in use in another mount namespace or by an open file", point.display())]
     Elsewhere {
         /// Where it was.
         point: PathBuf,
-        /// Who keeps it, if that can be seen.
+        /// The holder, if it is visible.
         keeper: Option<Keeper>,
     },
-    /// It was taken down, but the pool does not take what was written there before.
+    /// It was unmounted, but the pool does not accept the data that was written before.
     #[error("'{0}' is taken down, but the pool takes nothing of what was written there before")]
     Stuck(PathBuf),
     /// The mount point is missing, or no directory.
@@ -84,7 +84,7 @@ pub enum MountError {
         /// Why not.
         source: io::Error,
     },
-    /// What a crash left behind could not be freed.
+    /// Objects that a crash left in the unlinked set could not be freed.
     #[error(transparent)]
     Filesystem(#[from] zpl::Error),
 }

@@ -1,12 +1,12 @@
-//! Exchanging what a mounted file system holds while programs use it: an increment was received, or it was rolled back.
+//! Replacing the contents of a mounted file system while programs use it, after a receive or a rollback.
 //!
-//! From:   a command, which has what the file system will hold open already, and the change itself.
-//! To:     the kernel: it is told to forget what differs. A file that is the same in both goes on for programs that have it
-//!         open. One that is no more gives `EIO`, as it does with OpenZFS.
+//! From:   a command, which has opened the new contents and supplies the change.
+//! To:     the kernel, which must drop what differs. A file that is the same in both states stays usable for programs that
+//!         have it open. A file that no longer exists gives `EIO`, as in OpenZFS.
 //!
-//! With `FUSE_WRITEBACK_CACHE` the kernel takes the size and the times of a regular file from nobody but itself. Where they
-//! differ it is told the size in a way of its own (`sizes.rs`). A file for which that fails is another file from then on:
-//! programs that look it up see the new one, and programs that have it open get `EIO`.
+//! With `FUSE_WRITEBACK_CACHE` the kernel itself keeps the size and the times of a regular file and ignores those of the
+//! server. If they differ, the server sets the size by a truncation (`sizes.rs`). If this fails, the file counts as
+//! replaced: new look-ups get the new file, and programs that have it open get `EIO`.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -21,8 +21,8 @@ use crate::mount::Mounted;
 use crate::progress::HeldBack;
 use crate::sizes;
 
-/// How long messages may take to come to their end, try by try. A message may wait for another one that is held back, so
-/// all go on between two tries.
+/// Time limits, try by try, for the running messages to end. A message may wait for another one that is blocked, so all
+/// messages continue between two tries.
 const TRIES: [Duration; 6] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -33,32 +33,30 @@ const TRIES: [Duration; 6] = [
 ];
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Files in use whose size the kernel is told anew, at most: each takes a walk through its directory.
+/// Maximal number of files in use whose size is set again. Each needs a walk through its directory.
 const RESIZED_MAX: usize = 1024;
-/// How long the kernel may take, before messages are held back, to forget what nobody uses.
+/// Time for the kernel to drop unused objects, before messages are blocked.
 const FORGETTING: Duration = Duration::from_millis(200);
 
-/// What became of a change under a mount.
+/// Result of a change under a mount.
 pub struct Changed<T> {
     /// What the change gives.
     pub done: T,
-    /// Whether the file system holds something else now.
+    /// Whether the contents of the file system changed.
     pub is_exchanged: bool,
     /// The file system, opened again.
     pub fs: zpl::Result<Filesystem>,
 }
 
 impl Mounted {
-    /// Does `change`, which exchanges what the file system holds for what `next` does, while the mount stays. Messages of
-    /// programs come to their end before it, and others wait for it. `change` is called when nobody has the file system
-    /// open; it opens it again, also when nothing was changed. The paths `below` lead, from the root of the mount, to
-    /// where other file systems are mounted: these stay.
+    /// Runs `change`, which replaces the contents of the file system by those of `next`, while the mount stays. Running
+    /// messages end before it, and new messages wait for it. `change` is called when the file system is closed, and opens it
+    /// again even if nothing changed. `below` are the paths, from the root of the mount, of other mounts: these stay.
     ///
-    /// Gives what `change` does, and why the mount serves nothing any more if it could not be opened again.
+    /// Returns the result of `change`, and the reason if the file system could not be opened again.
     ///
-    /// # Errors
-    /// Before `change` is called: [`MountError::Busy`] when messages do not come to their end, [`MountError::Stuck`] when
-    /// the pool takes nothing, [`MountError::Filesystem`] when a directory cannot be read.
+    /// # Errors Before `change` is called: [`MountError::Busy`] if messages do not end, [`MountError::Stuck`] if the pool
+    /// accepts no writes, [`MountError::Filesystem`] if a directory cannot be read.
     pub fn exchange<T>(
         &self,
         next: Filesystem,
@@ -98,7 +96,7 @@ impl Mounted {
         Ok((done, None))
     }
 
-    /// Lets the messages come to their end that are being served, and holds back all others.
+    /// Waits for the running messages and blocks all new ones.
     fn hold_back(&self) -> Result<HeldBack<'_>, MountError> {
         for limit in TRIES {
             if let Some(held) = self.shared().progress.hold_back(limit) {
@@ -109,7 +107,7 @@ impl Mounted {
         Err(MountError::Busy(self.point().to_owned()))
     }
 
-    /// Has the kernel forget what differs and nobody uses, so that little is left to be told when messages are held back.
+    /// Makes the kernel drop unused objects that differ, so that few notices are left when messages are blocked.
     fn forget_unused(&self, next: &Filesystem, below: &[PathBuf]) -> Result<(), MountError> {
         let shared = self.shared();
         let Some(fs) = self.filesystem() else { return Err(MountError::Stuck(self.point().to_owned())) };
@@ -142,7 +140,7 @@ impl Mounted {
         difference((old, next), &known, |dir, name| kept.contains(&(dir, name.to_vec())), resized_max)
     }
 
-    /// Serves messages from `fs`, and tells the kernel what differs.
+    /// Serves messages from `fs` and notifies the kernel of the differences.
     fn resume(&self, fs: Filesystem, difference: &Difference, held_back: HeldBack<'_>) {
         let (shared, session) = (self.shared(), self.session());
         fs.dataset().set_mounted_writable(session.lifts_read_only());
@@ -159,7 +157,7 @@ impl Mounted {
         shared.refresh.begin(difference.resized.iter().map(|(id, _)| *id).collect());
         shared.session.put_fs(Some(fs.clone()));
         drop(held_back);
-        // Messages are served again: the kernel may have to write or read pages before it forgets them.
+        // Messages must be served again first, because the kernel may have to write or read pages before it drops them.
         for id in difference.gone.iter().chain(&difference.changed) {
             shared.kernel.call_back_pages(*id);
         }
@@ -172,20 +170,20 @@ impl Mounted {
         shared.refresh.begin(HashSet::new());
     }
 
-    /// Programs lose the files `ids`: whoever looks them up has to do with others.
+    /// Marks the files `ids` as replaced: new look-ups get other files.
     fn lose(&self, fs: &Filesystem, ids: &HashSet<ObjectId>) {
         let shared = self.shared();
         ids.iter().for_each(|id| shared.session.handles().lose(fs, *id));
         ids.iter().for_each(|id| shared.kernel.call_back_pages(*id));
         for dir in shared.session.handles().all().into_iter().chain([shared.root()]) {
-            // What is no directory has no names.
+            // Only directories have names.
             let names = names_of(fs, dir, |_, id| ids.contains(&id)).unwrap_or_default();
             self.forget_names(&names.into_iter().map(|name| (dir, name)).collect::<Vec<_>>());
         }
     }
 }
 
-/// The names, each with its directory, that lead to what is mounted at the paths `below` from the root of `fs`.
+/// The names, with their directories, on the paths `below` from the root of `fs` to other mounts.
 fn mounted_on(fs: &Filesystem, below: &[PathBuf]) -> zpl::Result<HashSet<(ObjectId, Vec<u8>)>> {
     let mut kept = HashSet::new();
     for path in below {

@@ -1,4 +1,4 @@
-//! Requests whose programs are to end: which are under way, and how each of them can end early.
+//! Interrupted requests: the running requests, and how each of them can end early.
 //!
 //! From:   the kernel's message `FUSE_INTERRUPT`: the program that waits for a request got a signal.
 //! To:     `EINTR` for that request, where nothing was changed, or where the program dies and cannot see the answer.
@@ -26,13 +26,13 @@ const EARLY_MAX: usize = 256;
 
 /// SIGINT, SIGQUIT and SIGTERM, as bits of a set of signals.
 const ENDING: u64 = 1 << 1 | 1 << 2 | 1 << 14;
-/// SIGKILL. The kernel also sets it for a program that another signal ends.
+/// SIGKILL. The kernel also sets it for a program that dies of another signal.
 const KILLED: u64 = 1 << 8;
 
 /// The request reads: it can be answered at any time. The thread that serves it goes on and its answer is ignored. If
 /// it was a lookup, the node stays known until the unmount, because the kernel does not count the lookup.
 const LOOKS: u8 = 0;
-/// The request is to change something and has not begun.
+/// The request changes something and has not begun.
 const QUEUED: u8 = 1;
 /// A thread carries the change out.
 const CHANGES: u8 = 2;
@@ -131,14 +131,14 @@ impl Interrupts {
         self.lock().under_way.remove(&asked.unique);
     }
 
-    /// The session is over. The requests would keep its connection open.
+    /// The session is over: drops the requests, which would keep its connection open.
     pub(crate) fn clear(&self) {
         let mut state = self.lock();
         state.under_way.clear();
         state.interrupted.clear();
     }
 
-    /// The kernel says that the program that waits for a request got a signal.
+    /// Handles the kernel's notice that the program that waits for a request got a signal.
     pub(crate) fn interrupt(self: &Arc<Self>, request: RequestId) {
         let mut state = self.lock();
         let Some(asked) = state.under_way.get(&request.into()).cloned() else {
@@ -155,7 +155,7 @@ impl Interrupts {
         }
     }
 
-    /// Ends interrupted requests that can end, until all are over.
+    /// Ends interrupted requests when they can end, until all are finished.
     fn watch(&self) {
         loop {
             let mut some = {
@@ -187,8 +187,7 @@ impl Interrupts {
     }
 }
 
-/// What the program behind a thread of number `pid` wants. A thread that cannot be seen, because it is in another PID
-/// namespace, is taken to wait.
+/// What the signals of the thread `pid` ask for. A thread in another PID namespace is not visible and counts as waiting.
 fn wish(pid: u32) -> Wish {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.map_or(Wish::Stay, |status| wish_of(&status))
@@ -215,7 +214,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// The request that the calling thread has just taken is to change something.
+    /// Registers the request that the calling thread has just taken as a change.
     pub(crate) fn of_current(requests: &Arc<Interrupts>) -> Change {
         let asked = CURRENT.take();
         if let Some(asked) = &asked {

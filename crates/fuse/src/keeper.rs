@@ -1,4 +1,4 @@
-//! What keeps a mount alive that was taken down: a copy of it, which another process or another place still has.
+//! Finding the process or place that still has a copy of an unmounted file system.
 //!
 //! From:   /proc/PID/mountinfo of the processes that this user may look at. It is a hint for a message and for how long to
 //!         wait, never a base for a decision about data.
@@ -15,7 +15,7 @@ const LOOKING: Duration = Duration::from_secs(1);
 /// Most bytes that are read of one list of mounts.
 const LIST_MAX: u64 = 16 << 20;
 
-/// Who has a copy of the mount of `device`, which is no longer at its own place; `None` if nobody is seen to have one.
+/// A holder of a copy of the mount of `device`, which was unmounted at its own place; `None` if none is visible.
 pub(crate) fn of(device: Device) -> Option<Keeper> {
     match device.points("self", LIST_MAX).unwrap_or_default().into_iter().next() {
         Some(point) => Some(Keeper::Place(point)),
@@ -35,7 +35,7 @@ fn elsewhere(device: Device) -> Option<Keeper> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // Of the processes in one namespace one is enough.
+        // One process of each namespace is enough.
         let namespace = fs::read_link(format!("/proc/{pid}/ns/mnt"));
         if !namespace.is_ok_and(|namespace| seen.insert(namespace)) {
             continue;

@@ -1,4 +1,4 @@
-//! The kernel's caches: what they call each object, and what they are told of changes.
+//! The kernel's caches: the numbers of objects, and the notices of changes.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,11 +13,11 @@ use crate::limits::Limits;
 
 /// The kernel's caches of one file system, or of one snapshot.
 pub(crate) struct Kernel {
-    /// What the kernel and programs call the objects.
+    /// Mapping of objects to the numbers that the kernel and programs see.
     pub(crate) numbers: Numbers,
     root: ObjectId,
     pub(crate) limits: Limits,
-    /// For telling the kernel what it should forget; set once it is mounted.
+    /// Sends notices to the kernel; set when the file system is mounted.
     notifier: OnceLock<Notifier>,
 }
 
@@ -26,13 +26,13 @@ impl Kernel {
         Kernel { numbers, root, limits: Limits::default(), notifier: OnceLock::new() }
     }
 
-    /// It is mounted: the kernel can be told things.
+    /// The file system is mounted: from now on notices can be sent.
     pub(crate) fn connect(&self, notifier: Notifier) {
         // There is one mount, and so one notifier.
         let _ = self.notifier.set(notifier);
     }
 
-    /// Tells the kernel something, if it is mounted.
+    /// Sends a notice to the kernel, if the file system is mounted.
     pub(crate) fn tell(&self, word: impl FnOnce(&Notifier) -> io::Result<()>) {
         if let Some(Err(error)) = self.notifier.get().map(word)
             // It never heard of that.
@@ -47,14 +47,14 @@ impl Kernel {
         self.tell(|notifier| notifier.inval_inode(self.ino(id), -1, 0));
     }
 
-    /// Makes the kernel write back and forget what its page cache holds of `id`. Not to be called by a thread that
-    /// serves requests: writing back needs one.
+    /// Makes the kernel write back and drop the pages of `id`. Do not call it from a thread that serves requests, because
+    /// the write-back needs one.
     pub(crate) fn call_back_pages(&self, id: ObjectId) {
-        // Pages that are dirty again by now belong to a later moment.
+        // Pages that became dirty again belong to a later moment.
         self.tell(|notifier| notifier.inval_inode(self.ino(id), 0, 0));
     }
 
-    /// The object that the kernel calls `ino`.
+    /// The object with the kernel's number `ino`.
     pub(crate) fn id(&self, ino: INodeNo) -> ObjectId {
         self.numbers.object(ino.0).unwrap_or(self.root)
     }
@@ -71,7 +71,7 @@ impl Kernel {
 }
 
 impl Cache for Kernel {
-    /// [`Notice::Node`] is not for a thread that serves requests.
+    /// A thread that serves requests must not send [`Notice::Node`].
     fn forget(&self, notice: Notice<'_>) {
         match notice {
             Notice::Attributes(id) => self.forget_attributes(id),
@@ -80,7 +80,7 @@ impl Cache for Kernel {
                 self.tell(|kernel| kernel.inval_entry(self.ino(dir), OsStr::from_bytes(name)));
             }
             Notice::Link(dir) => self.tell(|kernel| kernel.inval_inode(INodeNo(link_for(dir)), 0, 0)),
-            // The kernel asks before the next `write` to each file, however much space was left when it asked last.
+            // Makes the kernel ask again before the next `write` to each file.
             Notice::Limits => self.limits.written().into_iter().for_each(|id| self.forget_attributes(id)),
         }
     }

@@ -5,9 +5,9 @@
 //! To:     a session, by object number. The session says what a file system, its snapshots below `.zfs` and the links that
 //!         are shown in place of directories are called; the root is what FUSE calls 1.
 //!
-//! The kernel checks permissions (`default_permissions`) and keeps file locks; the session knows that and does the rest.
-//! Kept here is what belongs to the protocol and to the kernel's caches: which pages the cache may take near a limit, which
-//! sizes it must be told, what it forgets and when.
+//! The kernel checks permissions (`default_permissions`) and keeps file locks; the session does the rest. This crate handles
+//! the protocol and the kernel's caches: the pages that the cache may take near a limit, the sizes that the kernel must
+//! learn, and the objects that it must drop.
 //!
 //! Without the feature `mount`, `without.rs` stands for all of it: every mount is refused.
 #![forbid(unsafe_code)]

@@ -1,11 +1,11 @@
 //! Writes near a quota, a reservation or the end of the pool.
 //!
-//! With `FUSE_WRITEBACK_CACHE` a write is over for the program when the kernel's page cache has taken it, and the data come
-//! here later: it cannot be refused then without losing what was acknowledged. So writes are refused before the cache takes
-//! them. The kernel does not ask before it takes a page, but before each `write` it asks for the attributes of the file when
-//! those it knows are no longer valid, and after that whether the file has capabilities (`security.capability`) to take
-//! off. Near a limit we therefore let the attributes of a file that is written expire at once, and decide in the
-//! answer about the capabilities. The kernel refuses a `write` when it cannot take off what that answer claims:
+//! With `FUSE_WRITEBACK_CACHE`, a `write` returns to the program when the kernel's page cache has taken the data. The data
+//! arrives here later, and a refusal then would lose acknowledged data. So writes are refused before the cache takes them.
+//! The kernel does not ask before it takes a page, but before each `write` it asks for the attributes of the file when those
+//! it knows are no longer valid, and after that whether the file has capabilities (`security.capability`) to take off. Near
+//! a limit we therefore let the attributes of a file that is written expire at once, and decide in the answer about the
+//! capabilities. The kernel refuses a `write` when it cannot take off what that answer claims:
 //!
 //! ```text
 //! GETATTR               attributes have expired
@@ -27,17 +27,17 @@ use zpl::{ObjectId, Reach};
 
 use crate::errno::Answer;
 
-/// What the kernel asks for before it takes pages of a `write`, and its length.
+/// The attribute that the kernel asks for before it takes pages of a `write`, and the length of its value.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 pub(crate) const CAPABILITY_LEN: u32 = 20;
 /// The largest `write` of Linux, in bytes.
 const LARGEST_WRITE: u64 = 0x7fff_f000;
 /// Bytes that the kernel may hold of a file system before it hands them over, if it does not say.
 const CACHE_DEFAULT: u64 = 64 << 20;
-/// More than that is not kept free for it: a limit may be exceeded by the rest.
+/// No more than this is kept free for the cache; a larger cache may exceed a limit by the rest.
 const CACHE_MOST: u64 = 256 << 20;
 
-/// What a mount knows of the writes that the kernel's cache took.
+/// State of the writes that the kernel's cache took.
 pub(crate) struct Limits {
     files: Mutex<HashMap<ObjectId, Writer>>,
     /// Bytes that the kernel's cache may hold of this file system.
@@ -53,7 +53,7 @@ struct Writer {
     before: u64,
     /// The latest `write` is refused with this error.
     refused: Option<Errno>,
-    /// The kernel was told that it does not know the attributes: it asks before the next `write`.
+    /// The attributes were invalidated, so the kernel asks before the next `write`.
     asks: bool,
 }
 
@@ -68,7 +68,7 @@ impl Limits {
         self.files.lock().expect("no code panics while holding the writers")
     }
 
-    /// The kernel says how much its cache may hold. The number follows the free memory, so a part is added.
+    /// The kernel reports how much its cache may hold. The number follows the free memory, so a margin is added.
     pub(crate) fn set_cache(&self, bytes: u64) {
         self.cache.store((bytes + bytes / 4).min(CACHE_MOST), Ordering::Release);
     }
@@ -80,14 +80,14 @@ impl Limits {
         *writer = Writer { promised: LARGEST_WRITE, before: writer.promised, refused: None, ..*writer };
     }
 
-    /// The kernel is about to be told to ask before the next `write` to `id`. Whether it has to be told: not if it was,
-    /// and has not been let off since. To tell it once more does harm: it throws away the answer about the attributes
-    /// that is on its way, does not ask about the capabilities then, and takes that `write` unasked.
+    /// Whether the kernel must be notified to ask before the next `write` to `id`. It must not if a notice was sent and is
+    /// still in force. A second notice does harm: the kernel drops the answer with the attributes that is on its way, does
+    /// not ask for the capabilities, and takes that `write` without a question.
     pub(crate) fn must_ask(&self, id: ObjectId) -> bool {
         !std::mem::replace(&mut self.files().entry(id).or_default().asks, true)
     }
 
-    /// The kernel may go by the attributes of `id` that it knows.
+    /// From now on the kernel may use its cached attributes of `id`.
     pub(crate) fn let_off(&self, id: ObjectId) {
         self.files().entry(id).or_default().asks = false;
     }
@@ -98,7 +98,7 @@ impl Limits {
         *writer = Writer { before: writer.promised, refused: Some(errno), ..*writer };
     }
 
-    /// Whether the kernel is told to take off capabilities that are not there.
+    /// Whether the answer claims capabilities that do not exist, so that the kernel removes them.
     pub(crate) fn refuses(&self, id: ObjectId) -> bool {
         self.files().get(&id).is_some_and(|writer| writer.refused.is_some())
     }
@@ -108,7 +108,7 @@ impl Limits {
         let mut files = self.files();
         let Some(writer) = files.get_mut(&id) else { return Ok(()) };
         if wanted.size.is_some() {
-            // It was no `write` that asked: nothing more comes of it.
+            // The question did not come from a `write`, so no other message follows.
             (writer.promised, writer.refused) = (writer.before, None);
         }
         match writer.refused {
@@ -120,10 +120,10 @@ impl Limits {
         }
     }
 
-    /// How far `len` bytes of a page cache that come for `id` may go beyond the limits; `left` is what these leave.
+    /// How far `len` bytes from the page cache for `id` may exceed the limits; `left` are the bytes left within the limits.
     pub(crate) fn reach(&self, id: ObjectId, len: u64, left: u64) -> Reach {
         let mut files = self.files();
-        // What nobody asked for was stored to a shared mapping: `msync` tells of an error.
+        // Pages without a question before came from a shared mapping; `msync` reports their errors.
         let Some(writer) = files.get_mut(&id) else { return Reach::Limits };
         if writer.promised < len {
             return Reach::Limits;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_told_to_ask_once_until_it_is_let_off() {
+    fn the_kernel_gets_one_notice_until_its_attributes_are_valid_again() {
         let (limits, id) = (Limits::default(), ObjectId(7));
         assert!(limits.must_ask(id));
         limits.admit(id);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_admitted_is_stored_beyond_a_limit_and_a_mapping_is_not() {
+    fn admitted_writes_are_stored_beyond_a_limit_and_mappings_are_not() {
         let (limits, id) = (Limits::default(), ObjectId(7));
         assert_eq!(limits.reach(id, 1, u64::MAX), Reach::Limits, "nobody asked");
         limits.admit(id);

@@ -1,4 +1,4 @@
-//! Directories, entry by entry. Cookies are places in the ZAP: they stay right while entries come and go.
+//! Listing directories. Cookies are positions in the ZAP, so they stay valid when entries are added or removed.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,8 @@ use crate::attributes::{file_type, nothing};
 use crate::errno::{self, Answer};
 use crate::shared::Shared;
 
-/// Hands entries from `cookie` on to `add`, which says when it has enough; `next` gives some of them, none at the end.
+/// Passes entries from `cookie` on to `add`, until `add` says that the reply is full. `next` returns some entries, none at
+/// the end.
 pub(crate) fn each(
     mut cookie: u64,
     next: impl Fn(u64) -> Answer<Vec<DirEntry>>,
@@ -28,7 +29,7 @@ pub(crate) fn each(
     }
 }
 
-/// Adds a name alone, of which the kernel has to ask more if it wants to know; gives whether the reply is full.
+/// Adds a name without attributes. Returns whether the reply is full.
 pub(crate) fn add_name(entry: &DirEntry, ino: INodeNo, reply: &mut ReplyDirectoryPlus) -> bool {
     let mut attr = nothing();
     attr.kind = file_type(entry.kind);

@@ -1,10 +1,9 @@
-//! Writes that programs took for done and that could not be carried out, until their writer is told.
+//! Errors of acknowledged writes that could not be stored, until their writer gets them.
 //!
-//! A write is over for a program when the page cache has it; that there is no room turns out when the kernel writes it
-//! back. `fsync` and `close` report that by themselves, but who only goes on writing would never hear of it. Before a
-//! write the kernel makes sure of the file's attributes, asks for them when it had to forget them, and gives an error in
-//! that answer to the program. It asks in the same way before it reads over the end of a file, so what is not told
-//! soon is left to `close`.
+//! A `write` returns when the page cache has the data. A lack of space shows only when the kernel writes the pages back.
+//! `fsync` and `close` report it, but a program that only writes on would not learn of it. Before a write the kernel needs
+//! the file's attributes, and asks for them if it had to drop them; an error in that answer reaches the program. The kernel
+//! asks in the same way before a read beyond the end of a file. So an error that no write picks up soon is left to `close`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -15,7 +14,7 @@ use zpl::ObjectId;
 
 use crate::errno::Answer;
 
-/// How long a writer that goes on writing may take for its next write.
+/// Time within which a program's next write gets the error.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
 /// The latest error of each file whose pages could not be written back.
@@ -37,7 +36,7 @@ impl Lost {
         files.insert(id, (errno, now));
     }
 
-    /// Somebody who has `id` open is about to use it: if there is an error to be told, this is it.
+    /// The error to report to a program that is about to use `id`, if there is one.
     pub(crate) fn tell(&self, id: ObjectId) -> Answer<()> {
         match self.files().remove(&id) {
             Some((errno, since)) if since.elapsed() < TOLD_WITHIN => Err(errno),
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_told_once_and_soon() {
+    fn an_error_is_reported_once_and_soon() {
         let lost = Lost::default();
         let (one, other) = (ObjectId(1), ObjectId(2));
         lost.note(one, Errno::ENOSPC);

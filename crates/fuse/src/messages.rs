@@ -1,4 +1,4 @@
-//! The messages one by one: who asks for what, which call answers it.
+//! The messages of the protocol, each with the call that answers it.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -34,7 +34,7 @@ const BACKGROUND_MAX: u16 = 64;
 const O_EXCL: i32 = 0o200;
 
 thread_local! {
-    /// Bytes on their way to a reader: fresh memory for each request would cost as much as decompression.
+    /// Reused buffers for read data: fresh memory for each request would cost as much as decompression.
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -76,7 +76,7 @@ impl fuser::Filesystem for Bridge {
         self.session.set_heeds_acls((wanted - missing).contains(InitFlags::FUSE_POSIX_ACL));
         // What is missing was taken off.
         let _ = config.add_capabilities(wanted - missing);
-        // The nearest possible values do where these are not.
+        // If these values are not possible, the nearest possible ones are used.
         if let Err(nearest) = config.set_max_write(REQUEST_MAX) {
             let _ = config.set_max_write(nearest);
         }
@@ -105,7 +105,7 @@ impl fuser::Filesystem for Bridge {
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
         if ino != INodeNo::ROOT {
-            // What has no name any more is freed now.
+            // Objects without names are freed now.
             self.change(move |bridge| {
                 let _ = bridge.answer(|| {
                     let id = bridge.id(ino);
@@ -290,7 +290,7 @@ impl fuser::Filesystem for Bridge {
         let wanted = creation(self, FileKind::Regular, (parent, name), (mode, umask));
         self.change(move |bridge| {
             let answer = bridge.answer_at(wanted.dir, || match bridge.make(&by, &wanted) {
-                // Somebody was quicker, not through this kernel.
+                // Another front end made the name meanwhile.
                 Err(Errno::EEXIST) if flags & O_EXCL == 0 => bridge
                     .find(&by, wanted.dir, &wanted.name)?
                     .filter(|entry| entry.attr.kind == fuser::FileType::RegularFile)
@@ -310,7 +310,7 @@ impl fuser::Filesystem for Bridge {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        // Whether it may have a name later (`O_EXCL`) the kernel sees to.
+        // The kernel enforces `O_EXCL`, which forbids a later name.
         let by = caller::of(req);
         let wanted = creation(self, FileKind::Regular, (parent, OsStr::new("")), (mode, umask));
         self.change(move |bridge| {

@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 //!
-//! Root mounts by itself; everybody else through the setuid program `fusermount3`.
+//! Root mounts directly; other users mount through the setuid program `fusermount3`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,26 +31,26 @@ use crate::snapdir::{Router, Snapshots};
 /// KiB that the kernel reads ahead of a sequential reader, in requests that several threads serve: records are
 /// decompressed on all cores before the reader arrives, and the page cache bounds what that takes.
 const READ_AHEAD_KIB: u32 = 8 << 10;
-/// Whoever may not enter is kept out by the kernel itself. What the kernel does on its own, such as writing back the
-/// times of a file, it does as root, whoever mounted.
+/// The kernel itself refuses users who may not enter the mount. Its own requests, such as writing back the times of a file,
+/// are made as root.
 const SESSION_ACL: SessionACL = SessionACL::All;
-/// Between two looks at whether something is under way.
+/// Interval of the checks for running requests.
 const PAUSE: Duration = Duration::from_micros(200);
 /// Pages in the largest message.
 const REQUEST_PAGES: u64 = 256;
-/// How long the kernel must bring nothing, if it does not say that it holds nothing back, before its connection is cut ...
+/// If the kernel does not report that it holds nothing back, its connection is aborted after this long without a request ...
 const SETTLING: Duration = Duration::from_secs(1);
-/// ... and, if it says nothing at all, before a command looks at what was written.
+/// ... and, if it reports nothing at all, a command reads the written data after this long.
 const SETTLED: Duration = Duration::from_millis(100);
-/// How long the session may take to end when the mount was taken down: others may have it, too.
+/// Time for the session to end after an unmount, because other namespaces may have the mount, too.
 const ENDING: Duration = Duration::from_secs(10);
-/// After this time a process that is seen to have the mount is not waited for. Programs that start or end in a namespace of
-/// their own have it for less.
+/// After this time, the wait for a process that has the mount ends. Programs that start or end in a namespace of their own
+/// have it for a shorter time.
 const KEPT: Duration = Duration::from_secs(1);
-/// How long a pool may do nothing at all for messages that somebody waits for.
+/// How long a pool may make no progress while messages wait for it.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// What the kernel may hold back of what programs wrote to a mount.
+/// Written data that the kernel may still hold back for a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     /// What had come.
@@ -59,7 +59,7 @@ pub struct Held {
     pages: u64,
 }
 
-/// A file system that is mounted. Dropping it unmounts, or, if it is busy, takes it out of sight.
+/// A mounted file system. Dropping it unmounts it; if it is busy, it is detached.
 pub struct Mounted {
     point: PathBuf,
     device: Device,
@@ -69,7 +69,7 @@ pub struct Mounted {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How the session works. What the mount is like, the kernel was told when it was made.
+/// Options of the session. The kernel got the mount options when the mount was made.
 fn config(options: &MountOptions) -> Config {
     let mut config = Config::default();
     config.acl = SESSION_ACL;
@@ -87,8 +87,8 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     mount_on(fs, &point, options)
 }
 
-/// Mounts `fs` on the directory `at`, and frees what was unlinked but open when the pool was last used. A file system
-/// that cannot be written is mounted read-only.
+/// Mounts `fs` on the directory `at`, and frees the objects in its unlinked set. A file system that cannot be written is
+/// mounted read-only.
 ///
 /// # Errors
 /// [`MountError`].
@@ -112,7 +112,8 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     let snapshots = Snapshots::new(shared.clone(), seeker.clone(), threads);
     let bridge = Bridge { shared: shared.clone(), seeker, seats: Seats::new(threads) };
     let router = Router::new(bridge, snapshots.clone());
-    // Made here and not by the session, which would unmount by path at its end: what is there by then may be another's.
+    // The mount is made here and not by the session, which would unmount by path at its end. By then another file system may
+    // be mounted there.
     let (connection, device) = attach(at, &options).map_err(refused)?;
     let ended = Arc::new(Ended::new(connection.try_clone().map_err(refused)?));
     let session =
@@ -125,7 +126,7 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     let at_the_end = ended.clone();
     let served = shared.clone();
     let thread = std::thread::Builder::new().name("cenote-fuse".into()).spawn(move || {
-        // Also when it panics: the connection must not outlive who serves it.
+        // Even after a panic, the connection must not outlive the threads that serve it.
         let _at_the_end = AtTheEnd(at_the_end);
         if let Err(error) = session.run() {
             tracing::error!(%error, "a mount ended");
@@ -148,13 +149,13 @@ impl Mounted {
         &self.point
     }
 
-    /// What the mount shows. The session tells the kernel of changes that were made past the mount.
+    /// The session of the mount. It notifies the kernel of changes that were not made through the mount.
     #[must_use]
     pub fn session(&self) -> &Arc<zpl::Session> {
         &self.shared.session
     }
 
-    /// The file system, as long as it is not exchanged for another one: `None` if that one could not be opened.
+    /// The file system; it is not replaced while the caller has it. `None` if it could not be opened after a replacement.
     #[must_use]
     pub fn filesystem(&self) -> Option<Filesystem> {
         self.shared.session.fs().ok()
@@ -168,31 +169,30 @@ impl Mounted {
         &self.shared
     }
 
-    /// A snapshot, called `name` now, is about to be destroyed: the kernel forgets it, and it is closed, also where it was
-    /// of this file system once and is another's now. If somebody uses it, it is open after this. Waits for a fraction
-    /// of a second then.
+    /// Prepares the destroy of a snapshot, now called `name`: makes the kernel drop it and closes it. The snapshot may
+    /// meanwhile belong to another file system. If it is in use, it stays open after a wait of a fraction of a second.
     pub fn let_go_of_snapshot(&self, key: SnapshotKey, name: &[u8]) {
         self.snapshots.let_go(key, name);
     }
 
-    /// None of its snapshots is called `name` any more.
+    /// A snapshot of this name no longer exists.
     pub fn renamed_snapshot(&self, name: &[u8]) {
         self.snapshots.renamed(name);
     }
 
-    /// How many of its snapshots are open because somebody looks, or looked, into them.
+    /// Number of its snapshots that are open because programs use or used them.
     #[must_use]
     pub fn open_snapshots(&self) -> usize {
         self.snapshots.open_count()
     }
 
-    /// Properties of the dataset may have changed: the kernel is told what it must know of that. How it is mounted stays.
+    /// Notifies the kernel after changes of properties. The mount options stay.
     pub fn look_at_properties(&self) {
         self.snapshots.look_at_property();
     }
 
-    /// Whether the property `acltype` has changed since it was mounted: whether there are POSIX ACLs, the kernel is told
-    /// only once.
+    /// Whether the property `acltype` has changed since the mount. The kernel learns only at the mount whether there are
+    /// POSIX ACLs.
     #[must_use]
     pub fn has_other_acls(&self) -> bool {
         self.filesystem().is_some_and(|fs| {
@@ -201,26 +201,26 @@ impl Mounted {
         })
     }
 
-    /// The number of the mounted file system, as `st_dev` and `/proc/self/mountinfo` have it. It may be another's when
-    /// this session is over.
+    /// The device number of the mounted file system, as in `st_dev` and `/proc/self/mountinfo`. It may be reused when this
+    /// session is over.
     #[must_use]
     pub fn device(&self) -> (u32, u32) {
         self.device.number()
     }
 
-    /// Whether it is still mounted: somebody else may unmount it, too.
+    /// Whether it is still mounted. Other programs may unmount it, too.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.ended.is_over()
     }
 
-    /// Whether somebody took it down this moment: the kernel asks nothing more, but not all is done that it asked.
+    /// Whether it was just unmounted: the kernel sends no more requests, but some are not finished.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.is_alive() && self.ended.is_cut()
     }
 
-    /// Waits until it is unmounted, by whomever.
+    /// Waits until it is unmounted.
     ///
     /// # Panics
     /// If a thread that served it panicked while ending.
@@ -228,8 +228,8 @@ impl Mounted {
         self.ended.wait();
     }
 
-    /// Changes how it is mounted: when access times are kept, and, as root, whether it may be written and the other
-    /// options that the kernel decides (`exec`, `setuid`, `devices`). The rest stays.
+    /// Changes mount options: when access times are kept, and, as root, `readonly` and the other options that the kernel
+    /// enforces (`exec`, `setuid`, `devices`). The others stay.
     ///
     /// # Errors
     /// [`MountError::Remount`], without root with the kernel's `EPERM`: all is as before; [`MountError::Busy`] when a
@@ -245,7 +245,7 @@ impl Mounted {
         let Some(fs) = self.filesystem() else { return Err(MountError::Stuck(point())) };
         let dataset = fs.dataset();
         let before = self.shared.session.lifts_read_only();
-        // Programs may write as soon as the kernel lets them, and until it does not.
+        // The session allows writes before the kernel does, and forbids them after the kernel does.
         dataset.set_mounted_writable(before || options.lifts_read_only);
         let remounted = place::remount(self.device, &self.point, options);
         dataset.set_mounted_writable(if remounted.is_ok() { options.lifts_read_only } else { before });
@@ -257,19 +257,19 @@ impl Mounted {
         Ok(())
     }
 
-    /// Access times are kept as these options say from now on; the kernel is told nothing.
+    /// Changes when access times are kept. The kernel is not involved.
     pub fn set_atime(&self, options: &MountOptions) {
         self.shared.session.set_settings(&options.settings());
     }
 
-    /// How much the kernel holds back at this moment. Taken before [`Mounted::write_back`], for [`Mounted::settle`].
+    /// The amount of data that the kernel holds back now. Take it before [`Mounted::write_back`], for [`Mounted::settle`].
     #[must_use]
     pub fn held(&self) -> Held {
         Held { before: self.shared.progress.mark(), pages: pages_to_come() }
     }
 
-    /// Has the kernel hand over what programs have written and it still holds back. It is on its way then:
-    /// [`Mounted::settle`] waits for it.
+    /// Makes the kernel write back its dirty pages. The writes may still be in flight when this returns; [`Mounted::settle`]
+    /// waits for them.
     ///
     /// # Errors
     /// The mount is gone, or a write failed.
@@ -277,19 +277,18 @@ impl Mounted {
         place::write_back(self.device, &self.point)
     }
 
-    /// Waits until what the kernel held back has come and is served, however long the pool takes for it; `since` is
-    /// when it was told to hand it over. Gives whether it is: if not, the pool takes nothing.
+    /// Waits until the data that the kernel held back at `since` has arrived and is stored, however long the pool takes.
+    /// Returns `false` if the pool accepts no writes.
     #[must_use]
     pub fn settle(&self, held: Held, since: Instant) -> bool {
         !self.shared.writeback || self.take_in(held, since, SETTLED)
     }
 
-    /// Mounts it once more at the place that it had, although it was unmounted there while programs had files open
-    /// (`umount -l`). They and those who find it at its place share one file system.
+    /// Mounts it again at its old place after a lazy unmount (`umount -l`) while programs have files open. These programs
+    /// and new users share one file system.
     ///
-    /// # Errors
-    /// It had another place, or was mounted so that this cannot be changed; the session is over; this process or this
-    /// kernel cannot do it.
+    /// # Errors It had another place or other fixed options; the session is over; or this process or this kernel cannot do
+    /// it.
     pub fn mount_again(&self, at: &MountPoint, options: &MountOptions) -> io::Result<()> {
         let session = &self.shared.session;
         if at.path() != self.point || session.read_only() != options.read_only || self.has_other_acls() {
@@ -311,11 +310,10 @@ impl Mounted {
         self.device.place(&self.point)
     }
 
-    /// Unmounts. With `force` even while programs use it: what they wrote is kept, what they do afterwards fails.
+    /// Unmounts. With `force` even while programs use it: their earlier writes are kept, and their later operations fail.
     ///
-    /// # Errors
-    /// [`MountError::Busy`]; [`MountError::Covered`]; [`MountError::Elsewhere`], when it is gone from here but goes on
-    /// for others; [`MountError::Stuck`]; [`MountError::Unmount`].
+    /// # Errors [`MountError::Busy`]; [`MountError::Covered`]; [`MountError::Elsewhere`] if it is unmounted here but stays
+    /// mounted elsewhere; [`MountError::Stuck`]; [`MountError::Unmount`].
     ///
     /// # Panics
     /// If another thread panicked while it unmounted this.
@@ -323,7 +321,7 @@ impl Mounted {
         let failed =
             |error: io::Error| MountError::Unmount { point: self.point.clone(), reason: error.to_string() };
         match self.place().map_err(failed)? {
-            // Its connection was cut: what is left answers nobody. (Its number may have gone to another since.)
+            // Its connection was aborted, so the rest of the mount answers no request. (Its number may be reused since.)
             Place::Here if !self.is_alive() && place::answers_nobody(self.device, &self.point) => {
                 place::detach(self.device, &self.point)?;
             }
@@ -334,17 +332,16 @@ impl Mounted {
                 self.device.abort().map_err(|_| self.covered())?;
             }
             Place::Covered => return Err(self.covered()),
-            // Whoever took it down: it ends by itself, or is held elsewhere.
+            // It was unmounted by somebody: it ends by itself, or is held elsewhere.
             Place::Gone => {}
         }
         self.wait_unmounted(force)
     }
 
-    /// Waits for the end of a mount that is out of sight. With `force`, programs that still use it lose the files that they
-    /// have open: what they wrote is kept, what they do afterwards fails.
+    /// Waits for the end of a detached mount. With `force`, programs lose the files that they have open: their earlier
+    /// writes are kept, and their later operations fail.
     ///
-    /// # Errors
-    /// [`MountError::Elsewhere`], when it goes on for others; [`MountError::Stuck`].
+    /// # Errors [`MountError::Elsewhere`] if it stays mounted elsewhere; [`MountError::Stuck`].
     ///
     /// # Panics
     /// If another thread panicked while it unmounted this.
@@ -366,14 +363,14 @@ impl Mounted {
         }
         let thread = self.thread.lock().expect("no code panics while holding the thread").take();
         if let Some(thread) = thread {
-            // What it had to say it has logged.
+            // It has logged its error already.
             let _ = thread.join();
         }
         Ok(())
     }
 
-    /// Waits for the end of the session, as long as what was taken from the kernel is being worked off. Somebody who is
-    /// seen to keep the mount is waited for only a moment, and nobody is with `force`: the connection can be cut.
+    /// Waits for the end of the session while its requests make progress. If a process is known to keep the mount, the wait
+    /// is short. With `force` there is no wait, because the connection can be aborted.
     fn work_off(&self, force: bool) -> (Waited, Option<Keeper>) {
         let within = |limit| self.ended.worked_off(limit, Patience::new(STUCK, || self.moved()));
         match within(KEPT) {
@@ -385,16 +382,16 @@ impl Mounted {
         }
     }
 
-    /// Grows as long as messages are worked off, or the pool writes: it may write for minutes before it takes more.
+    /// Grows while messages are served or the pool writes. The pool may write for minutes before it accepts more.
     fn moved(&self) -> u64 {
         self.shared.progress.done() + self.filesystem().map_or(0, |fs| fs.dataset().writes())
     }
 
-    /// Takes over what the kernel holds back of what programs wrote until now: whatever it has not handed over is lost
-    /// when the connection ends. As long as it hands something over it is waited for.
+    /// Waits for the data that the kernel still holds back, because data that has not arrived is lost when the connection
+    /// ends. Waits as long as data arrives.
     fn take_over(&self) {
         let held = self.held();
-        // What the kernel has not queued yet it queues now, behind all else.
+        // The kernel now queues the pages that it has not queued yet, after all others.
         let written = match self.place() {
             Ok(Place::Here) => self.write_back(),
             _ => place::write_back_all(STUCK),
@@ -407,21 +404,21 @@ impl Mounted {
         }
     }
 
-    /// Waits until what the kernel held back has come and is served; gives whether it is. Nothing more comes when the
-    /// kernel says so, or brought nothing for `idle`.
+    /// Waits until the data that the kernel held back has arrived and is stored. Returns whether it is. The kernel has no
+    /// more data when it says so, or when it sent nothing for `idle`.
     fn take_in(&self, Held { before, pages }: Held, since: Instant, idle: Duration) -> bool {
         let progress = &self.shared.progress;
         let mut patience = Patience::new(STUCK, || self.moved());
         let mut idle_since = since;
         let mut all_came = None;
         let start = progress.mark();
-        // What is queued is known better where the kernel says it; then readers who keep all threads are no sign either.
+        // If the kernel reports its queue, that is more reliable; then reads that occupy all threads do not matter.
         let queued = self.device.waiting().map(|requests| requests.saturating_mul(REQUEST_PAGES));
         let idle = if queued.is_ok() { idle.max(SETTLING) } else { idle };
         let queued = queued.unwrap_or(u64::MAX);
-        // Where the kernel does not say how much is under way (its control file system need not be mounted), it has nothing
-        // more when it brings nothing: it hands the next over when one is done. Pages come in the order in which they
-        // were queued: who writes on without end is not waited for.
+        // The kernel's control file system may not be mounted; then the number of running requests is unknown. In this case,
+        // no request for a while means that nothing is left, because the kernel sends the next one when one is done. Pages
+        // arrive in the order of the queue, so later writes are not waited for.
         while self.device.waiting().unwrap_or(1) > 0 {
             let now = progress.mark();
             if all_came.is_none() && (now.pages - before.pages >= pages || now.pages - start.pages >= queued)
@@ -450,14 +447,15 @@ impl Mounted {
         match place::unmount(self.device, &self.point, UnmountFlags::empty()) {
             Err(MountError::Busy(_)) if force => {
                 self.take_over();
-                // This ends the connection, but leaves a busy mount in its place ...
+                // This aborts the connection, but a busy mount stays in its place ...
                 if place::unmount(self.device, &self.point, UnmountFlags::FORCE).is_err()
                     && self.place().is_ok_and(|place| place == Place::Here)
                 {
-                    // ... which this takes away, also when the session has ended already.
+                    // ... and this detaches it, even if the session has ended already.
                     place::detach(self.device, &self.point)?;
                 }
-                // Without root nothing has ended the connection yet; where this does not either, time tells.
+                // Without root, the connection is not aborted yet. If this does not abort it, the session ends later by
+                // itself.
                 let _ = self.device.abort();
                 Ok(())
             }
@@ -465,8 +463,8 @@ impl Mounted {
         }
     }
 
-    /// Finds out how much of what programs write the kernel may hold. With `strict_limit` that is a bound of this file system
-    /// alone, and the kernel says it; where it is off, only root can switch it on.
+    /// Finds out how many dirty bytes the kernel may hold for this mount. With `strict_limit` there is a limit for this file
+    /// system, which the kernel reports. Only root can switch it on.
     fn look_at_cache(&self) {
         let folder = format!("/sys/class/bdi/{}", self.device);
         let _ = std::fs::write(format!("{folder}/strict_limit"), "1");

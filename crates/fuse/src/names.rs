@@ -1,4 +1,4 @@
-//! Names: finding and making them, as entries that the kernel remembers.
+//! Names: look-ups and creations, as entries that the kernel caches.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::shared::Shared;
 const TURN: u32 = 0x9e37_79b1;
 
 impl Shared {
-    /// How long the kernel may go by a name. Where several spellings mean one entry it knows only the one it asked for,
-    /// so it has to ask each time.
+    /// How long the kernel may cache a name. If several spellings match one entry, the kernel knows only one of them, so it
+    /// has to ask each time.
     pub(crate) fn entry_ttl(&self) -> Duration {
         if self.session.exact_names() { LONG } else { Duration::ZERO }
     }
 
-    /// Describes what the session holds for the kernel.
+    /// Describes a node that the session holds for the kernel.
     fn entry_of(&self, held: &Held) -> Entry {
         let Held { stat, turn } = held;
         let salt = self.kernel.numbers.salt();
@@ -38,7 +38,7 @@ impl Shared {
         self.session.hold(id).map(|held| self.entry_of(&held)).map_err(errno::from)
     }
 
-    /// As [`Shared::entry`], of what a name in `dir` leads to.
+    /// As [`Shared::entry`], for the object of a name in `dir`.
     pub(crate) fn entry_in(&self, dir: ObjectId, name: &[u8], id: ObjectId) -> Answer<Entry> {
         self.session.hold_named(dir, name, id).map(|held| self.entry_of(&held)).map_err(errno::from)
     }
@@ -50,9 +50,9 @@ impl Shared {
         Ok(Entry { attr, generation: Generation(0), attr_ttl: SHORT, entry_ttl: LONG })
     }
 
-    /// What `name` means; `None` when the kernel may remember that it means nothing.
+    /// The node of `name`; `None` if the kernel may cache that there is none.
     pub(crate) fn find(&self, by: &Caller, dir: ObjectId, name: &[u8]) -> Answer<Option<Entry>> {
-        // So NFS servers, and open_by_handle_at(2), ask for any node by its number.
+        // NFS servers and open_by_handle_at(2) look up any node by its number in this way.
         if name == b"." {
             return self.entry(dir).map(Some);
         }
@@ -69,7 +69,7 @@ impl Shared {
         self.entry(id)
     }
 
-    /// A file without a name, whatever `wanted` calls it, that lives until the kernel forgets it.
+    /// Makes a file without a name (the name in `wanted` is ignored). It exists until the kernel drops it.
     pub(crate) fn make_unnamed(&self, by: &Caller, wanted: &Creation) -> Answer<Entry> {
         self.session.create_unnamed(by, wanted).map(|held| self.entry_of(&held)).map_err(errno::from)
     }

@@ -7,18 +7,18 @@ use zpl::session::Settings;
 #[cfg(feature = "mount")]
 use crate::seats::SPARE;
 
-/// How a file system is mounted. [`Default`] is what `zfs mount` does with default properties.
+/// Mount options. [`Default`] equals `zfs mount` with default properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     /// Shown as the source in `/proc/mounts`; the dataset's name if empty.
     pub source: String,
-    /// Nothing may be changed. A snapshot or a pool that is only read is mounted so in any case.
+    /// Read-only. Snapshots and read-only pools are always mounted so.
     pub read_only: bool,
     /// The mount may be written although the dataset has `readonly=on`.
     pub lifts_read_only: bool,
     /// Access times. Opening a file for reading counts as an access, see `access.rs`.
     pub atime: Atime,
-    /// Extended attributes, where the dataset's property `xattr` has them, too.
+    /// Extended attributes are allowed, unless the dataset has `xattr=off`.
     pub xattr: bool,
     /// Programs may be run.
     pub exec: bool,
@@ -28,7 +28,7 @@ pub struct MountOptions {
     pub devices: bool,
     /// Users other than the one who mounts may enter. Without root it takes `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
-    /// A write that has returned is safe, as with `sync=always`; where the property says so, it is in any case.
+    /// Every write is durable when it returns, as with `sync=always`.
     pub synchronous: bool,
     /// Writes are gathered in the page cache and come in large pieces.
     pub writeback: bool,
@@ -66,7 +66,7 @@ const THREADS_MAX: usize = 64;
 
 #[cfg(feature = "mount")]
 impl MountOptions {
-    /// What of them the session goes by.
+    /// The options for the session.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             read_only: self.read_only,

@@ -11,12 +11,12 @@ use crate::replies::reply_sized;
 use crate::shared::Shared;
 
 impl Shared {
-    /// Bytes that may still be written to `id`. Unknown is none: then it is looked at closely.
+    /// Bytes that may still be written to `id`. If this is unknown, 0, so that each write is checked.
     fn space_left(&self, id: ObjectId) -> u64 {
         self.fs().ok().and_then(|fs| fs.space_left(id).ok()).unwrap_or(0)
     }
 
-    /// Whether each `write` that leaves so many bytes is to be asked for.
+    /// Whether the kernel must ask before each `write` when this many bytes are left.
     fn is_near(&self, left: u64) -> bool {
         left < 2 * self.kernel.limits.cache()
     }
@@ -43,12 +43,12 @@ impl Shared {
         })
     }
 
-    /// Decides whether the kernel's cache may take a `write` to `id`. Not to be called by a thread that serves requests.
+    /// Decides whether the kernel's cache may take a `write` to `id`. Do not call it from a thread that serves requests.
     fn judge_write(&self, id: ObjectId, left: u64) -> Answer<()> {
-        // This answer uses up what the kernel was told before: it is told again, always.
+        // This answer consumes the earlier notice, so another one is always sent.
         self.kernel.limits.must_ask(id);
         if left < self.kernel.limits.cache() {
-            // What the cache holds of the file may be more than what is left: it is counted first.
+            // The cache may hold more data of the file than there is space left, so this data is counted first.
             self.kernel.call_back_pages(id);
         } else {
             self.kernel.forget_attributes(id);
@@ -58,7 +58,7 @@ impl Shared {
                 self.kernel.limits.refuse(id, errno);
                 Err(errno)
             }
-            // Any other error is told when the data come.
+            // Other errors are reported when the data arrives.
             _ => {
                 self.kernel.limits.admit(id);
                 Ok(())
@@ -68,7 +68,7 @@ impl Shared {
 }
 
 impl Bridge {
-    /// Answers how long the capabilities of `id` are: the kernel asks before it takes a `write`.
+    /// Answers the length of the capabilities of `id`, which the kernel asks for before it takes a `write`.
     pub(crate) fn capability_len(&self, by: &Caller, id: ObjectId, reply: ReplyXattr) {
         let left = self.answer(|| Ok(self.space_left(id))).unwrap_or(0);
         let truth = self.answer_at(id, || self.session.xattr(by, id, CAPABILITY).map_err(errno::from));

@@ -1,7 +1,7 @@
-//! Places in the file tree by descriptor: a path is resolved once, and what it leads to is checked before it is used.
+//! Places in the file tree by descriptor. A path is resolved once, and its target is checked before use.
 //!
-//! Whoever may write a folder above a mount point can move that folder away and put another one in its place between a
-//! check and its use. A descriptor stays with what it was opened on.
+//! A user who may write to a folder above a mount point can replace that folder between a check and its use. A descriptor
+//! keeps referring to the folder that was opened.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::error::MountError;
 use crate::options::MountOptions;
 use crate::point::{FOLDER, link_to};
 
-/// How long a mount may take to show that nobody is behind it.
+/// Time for a mount to show that its server is dead.
 const ANSWERING: Duration = Duration::from_secs(1);
 
 /// The root of the mount of `device` at `point`.
@@ -39,15 +39,15 @@ pub(crate) fn remount(device: Device, point: &Path, options: &MountOptions) -> i
     Ok(mount_remount(link_to(root.as_fd()), flags(options), c"")?)
 }
 
-/// Has the kernel hand over what it holds back of the mount of `device` at `point`.
+/// Makes the kernel write back the dirty pages of the mount of `device` at `point`.
 pub(crate) fn write_back(device: Device, point: &Path) -> io::Result<()> {
     let root = root_of(device, point)?;
     let root = openat(root, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(rustix::fs::syncfs(root)?)
 }
 
-/// Has the kernel hand over what it holds back of all file systems, which includes mounts that no path leads to: a lazy
-/// unmount writes nothing back. Waits at most `limit`, because another file system may take for ever.
+/// Makes the kernel write back the dirty pages of all file systems, including detached mounts, because a lazy unmount writes
+/// nothing back. Waits at most `limit`, because another file system may hang.
 pub(crate) fn write_back_all(limit: Duration) -> io::Result<()> {
     let (done, waits) = std::sync::mpsc::channel();
     std::thread::Builder::new().name("cenote-sync".into()).spawn(move || {
@@ -58,27 +58,27 @@ pub(crate) fn write_back_all(limit: Duration) -> io::Result<()> {
     waits.recv_timeout(limit).map_err(|_| io::ErrorKind::TimedOut.into())
 }
 
-/// Whether the connection behind the mount of `device` at `point` is cut.
+/// Whether the connection of the mount of `device` at `point` is aborted.
 pub(crate) fn answers_nobody(device: Device, point: &Path) -> bool {
-    // How full it is, the kernel never knows by itself.
+    // The kernel never caches `statfs`, so this always asks the server.
     let full = root_of(device, point).and_then(|root| Ok(rustix::fs::fstatvfs(root)?));
     full.is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }
 
-/// Takes the mount of `device` at `point` out of sight, used or not.
+/// Detaches the mount of `device` at `point`, even if it is in use.
 pub(crate) fn detach(device: Device, point: &Path) -> Result<(), MountError> {
     let failed =
         |error: io::Error| MountError::Unmount { point: point.to_owned(), reason: error.to_string() };
     let root = root_of(device, point).map_err(failed)?;
     match rustix::mount::unmount(link_to(root.as_fd()), UnmountFlags::DETACH) {
-        // A descriptor on what is detached does no harm, but the kernel may take it for a reason to refuse the helper.
+        // A descriptor of a detached mount is harmless, but because of it the kernel may refuse the helper.
         Err(Errno::PERM) => drop(root),
         done => return done.map_err(|errno| failed(errno.into())),
     }
     unmount(device, point, UnmountFlags::DETACH)
 }
 
-/// Takes the mount of `device` at `point` down: nothing else is, whatever becomes of the folders above it meanwhile.
+/// Unmounts exactly the mount of `device` at `point`, even if the folders above it are replaced meanwhile.
 pub(crate) fn unmount(device: Device, point: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     let failed = |reason: String| MountError::Unmount { point: point.to_owned(), reason };
     let found = parent_of(device, point).map_err(|error| failed(error.to_string()))?;
@@ -92,8 +92,8 @@ pub(crate) fn unmount(device: Device, point: &Path, flags: UnmountFlags) -> Resu
     }
 }
 
-/// The folder in which the mount of `device` stands, and its name there. A mount point is neither renamed nor removed,
-/// so the name goes on meaning this mount in that folder.
+/// The folder with the mount point of `device`, and its name there. A mount point can be neither renamed nor removed, so the
+/// name stays valid in that folder.
 fn parent_of(device: Device, point: &Path) -> io::Result<(OwnedFd, OsString)> {
     let (Some(parent), Some(name)) = (point.parent(), point.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -127,8 +127,8 @@ fn with_helper(
     if said.contains("busy") { Err(MountError::Busy(point.to_owned())) } else { Err(failed(said)) }
 }
 
-/// Takes down the mount `id` (of `/proc/self/mountinfo`) at `point` if the process behind it is gone; gives whether it
-/// was. What else is at `point` by now stays.
+/// Unmounts the mount `id` (of `/proc/self/mountinfo`) at `point` if its server is dead. Returns whether it was. Other
+/// mounts at `point` stay.
 ///
 /// # Errors
 /// [`MountError::Unmount`].
@@ -144,14 +144,14 @@ pub fn detach_dead(point: &Path, id: u64) -> Result<bool, MountError> {
     detach(device, point).map(|()| true)
 }
 
-/// Whether the process behind a mount is gone: every access fails, and does so at once. A process that lives may take any
-/// time to answer, or be stopped, and is not waited for.
+/// Whether the server of a mount is dead: then every access fails at once. A living server may take any time to answer or be
+/// stopped, so this does not wait for it.
 fn is_dead(root: OwnedFd) -> bool {
-    // Cut off before it was asked, or while it was: a process takes its time to end.
+    // Aborted before or during the question, because a process needs time to end.
     let cut = |errno| matches!(errno, Errno::NOTCONN | Errno::CONNABORTED);
     let (answer, answered) = std::sync::mpsc::channel();
     let asking = std::thread::Builder::new().name("cenote-ask".into()).spawn(move || {
-        // What is asked first may still be known to the kernel; how full it is, it never knows.
+        // The first question may be answered from the kernel's cache; `statfs` never is.
         let dead = rustix::fs::fstat(&root).is_err_and(cut) || rustix::fs::fstatvfs(&root).is_err_and(cut);
         drop(root);
         // Nobody may be waiting any more.

@@ -1,4 +1,4 @@
-//! How far a mount's messages that change something have come, and what the kernel still holds back.
+//! Progress of a mount's messages, and the dirty pages that the kernel still holds back.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::param::page_size;
 
-/// Pages that the kernel's sums may be behind: each core counts for itself for a while.
+/// Maximal error of the kernel's page sums, because each core keeps its own counter for a while.
 const COUNTED_LATE: u64 = 4096;
-/// Between two looks at whether all messages are served.
+/// Interval of the checks whether all messages are served.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// How far a mount's messages have come.
+/// Progress of a mount's messages.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pages: Mutex<Pages>,
@@ -51,14 +51,14 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// Of writes from the kernel's cache, for which no program waits.
+/// Writes from the kernel's cache, for which no program waits.
 #[derive(Debug, Default)]
 struct Pages {
     /// Pages that came in them.
     taken: u64,
     /// The number of the next one.
     next: u64,
-    /// Those that came and are not done.
+    /// Number of messages that arrived and are not done.
     under_way: BTreeSet<u64>,
 }
 
@@ -67,7 +67,7 @@ struct Pages {
 #[must_use = "who takes a message finishes it"]
 pub(crate) struct Taken(Option<u64>);
 
-/// What has come from the kernel's cache until a moment.
+/// The writes that arrived from the kernel's cache up to a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// Pages.
@@ -79,17 +79,18 @@ pub(crate) struct Mark {
 }
 
 impl Progress {
-    /// Of a mount with so many threads.
+    /// For a mount with this many threads.
     pub(crate) fn new(threads: usize) -> Progress {
         let (done, serving) = (AtomicU64::new(0), AtomicU64::new(0));
         let (is_held, waiting) = (AtomicBool::new(false), Default::default());
         Progress { pages: Mutex::default(), done, serving, threads: threads as u64, is_held, waiting }
     }
 
-    /// A thread begins to serve a message. Blocks while messages are held back.
+    /// Marks the start of a message. Blocks while messages are held back.
     pub(crate) fn serve(&self) -> Serving<'_> {
         loop {
-            // Counted first and looked at then, in the order of `hold_back`: one of the two sees the other.
+            // The counter is incremented before the flag is read, and `hold_back` does the reverse, so one of the two sees
+            // the other.
             self.serving.fetch_add(1, Ordering::SeqCst);
             if !self.is_held.load(Ordering::SeqCst) {
                 return Serving(self);
@@ -103,8 +104,8 @@ impl Progress {
         }
     }
 
-    /// Lets the messages come to their end that threads are serving, and holds back all others. `None` when they did not
-    /// end within `limit`: one may wait for another that was held back.
+    /// Waits for the running messages and holds back all others. `None` if they did not end within `limit`, because one may
+    /// wait for another that is held back.
     pub(crate) fn hold_back(&self, limit: Duration) -> Option<HeldBack<'_>> {
         let until = Instant::now() + limit;
         self.is_held.store(true, Ordering::SeqCst);
@@ -127,7 +128,7 @@ impl Progress {
         self.pages.lock().expect("no code panics while holding the pages under way")
     }
 
-    /// A message came with so many pages of the kernel's cache.
+    /// Counts a message with this many pages of the kernel's cache.
     pub(crate) fn take(&self, pages: u64) -> Taken {
         if pages == 0 {
             return Taken(None);
@@ -159,13 +160,13 @@ impl Progress {
         Mark { pages: state.taken, next: state.next, is_idle }
     }
 
-    /// Whether all that had come by `mark` is done.
+    /// Whether all writes that had arrived at `mark` are done.
     pub(crate) fn has_done(&self, mark: Mark) -> bool {
         self.lock().under_way.first().is_none_or(|oldest| *oldest >= mark.next)
     }
 }
 
-/// Pages that the kernel holds back or has queued, for all its file systems: an upper bound of those that are still to
+/// Pages that the kernel holds back or has queued for all its file systems. This is an upper bound of the pages still to
 /// come.
 pub(crate) fn pages_to_come() -> u64 {
     std::fs::read_to_string("/proc/meminfo").map_or(u64::MAX, |text| pages_in(&text))
@@ -191,7 +192,7 @@ pub(crate) struct Patience<F> {
 }
 
 impl<F: Fn() -> u64> Patience<F> {
-    /// At most `limit` while `moved` gives the same number.
+    /// Waits at most `limit` while `moved` returns the same number.
     pub(crate) fn new(limit: Duration, moved: F) -> Patience<F> {
         let seen = moved();
         Patience { limit, moved, seen, since: Instant::now() }

@@ -1,4 +1,4 @@
-//! Which files the kernel is just told the sizes of (`sizes.rs`), for the threads that serve messages.
+//! The files whose sizes are being set in the kernel (`sizes.rs`), for the threads that serve messages.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,18 +9,18 @@ use zpl::ObjectId;
 
 use crate::errno::Answer;
 
-/// The files whose sizes the kernel is just told.
+/// The files whose sizes are being set.
 #[derive(Default)]
 pub(crate) struct Refresh {
     ids: RwLock<HashSet<ObjectId>>,
-    /// Whether there are any: as a rule there are none.
+    /// Whether there are any; usually there are none.
     any: AtomicBool,
-    /// The thread that tells them, as the kernel numbers it.
+    /// The kernel's id of the thread that sets them.
     thread: AtomicU32,
 }
 
 impl Refresh {
-    /// From now on, the kernel does not know the sizes of `ids`, and the calling thread tells them.
+    /// Marks the sizes of `ids` as unknown to the kernel. The calling thread will set them.
     pub(crate) fn begin(&self, ids: HashSet<ObjectId>) {
         let thread = rustix::thread::gettid().as_raw_pid();
         self.thread.store(thread.cast_unsigned(), Ordering::Release);

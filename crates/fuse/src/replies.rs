@@ -1,4 +1,4 @@
-//! Answers in the form that the protocol gives them.
+//! Answers in the form of the protocol.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fuser::{
 
 use crate::errno::Answer;
 
-/// A node that the kernel is told of.
+/// A node in an answer to the kernel.
 pub(crate) struct Entry {
     pub(crate) attr: FileAttr,
     pub(crate) generation: Generation,

@@ -1,7 +1,8 @@
-//! Seats for those who wait for the pool: fewer than threads, so that others are served while all who write wait.
+//! Slots for jobs that may wait for the pool. There are fewer slots than threads, so that some threads serve other messages
+//! while all writers wait.
 //!
-//! Who finds no seat waits in a queue, and the thread that brought it goes on to the next message; who is done with one
-//! takes the next from there.
+//! A job without a slot waits in a queue, and its thread goes on to the next message. A thread that has finished a job takes
+//! the next one from the queue.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +10,12 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Threads that find no seat.
 pub(crate) const SPARE: usize = 2;
-/// Bytes that the jobs in the queues of all mounts may hold together. A job beyond this limit is not queued: it gets a
-/// seat although all are taken.
+/// Maximal bytes of the queued jobs of all mounts. A job beyond this limit is not queued; it gets an extra slot.
 const QUEUED_MAX: u64 = 128 << 20;
 
 static QUEUED: AtomicU64 = AtomicU64::new(0);
 
-/// The seats, and the queue before them.
+/// The slots and the queue.
 pub(crate) struct Seats<T> {
     most: usize,
     state: Mutex<State<T>>,
@@ -40,7 +40,7 @@ impl<T> Seats<T> {
         self.state.lock().expect("no code panics while holding the seats")
     }
 
-    /// Takes a seat, if there is one. Who has it calls [`Seats::next`] until that gives nothing.
+    /// Takes a slot, if one is free. The caller then calls [`Seats::next`] until it returns nothing.
     #[must_use]
     pub(crate) fn sit(&self) -> bool {
         let mut state = self.lock();
@@ -49,8 +49,8 @@ impl<T> Seats<T> {
         free
     }
 
-    /// Leaves `job`, which holds `bytes`, to those who sit. If there is a seat, or no room for the bytes, it comes back
-    /// with a seat. Of jobs without bytes there are as many as programs that wait for them.
+    /// Queues `job`, which holds `bytes`. If a slot is free, or the queue has no room for the bytes, returns the job with a
+    /// slot instead. Jobs without bytes are limited by the number of waiting programs.
     #[must_use]
     pub(crate) fn sit_or_leave(&self, job: T, bytes: u64) -> Option<T> {
         let mut state = self.lock();
@@ -67,7 +67,7 @@ impl<T> Seats<T> {
         self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// What has waited longest; without any the seat is given up, and so is one that there should not be.
+    /// The longest waiting job. Without one the slot is returned; so is an extra slot.
     #[must_use]
     pub(crate) fn next(&self) -> Option<T> {
         let mut state = self.lock();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_no_seat_is_served_by_those_who_sit() {
+    fn a_job_without_a_slot_is_run_by_a_thread_that_has_one() {
         let seats = Seats::new(4);
         assert!(seats.sit() && seats.sit() && !seats.sit());
         assert_eq!(seats.sit_or_leave('a', 0), None);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_in_queues_have_a_limit_and_a_seat_too_many_is_given_back_first() {
+    fn queued_bytes_are_limited_and_an_extra_slot_is_returned_first() {
         let queued = Box::leak(Box::new(AtomicU64::new(0)));
         let seats = Seats { queued, ..Seats::new(1) };
         assert!(seats.sit());

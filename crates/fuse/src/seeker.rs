@@ -1,5 +1,5 @@
-//! A thread for what makes the kernel send requests before it is done: those who serve requests must stay free for
-//! them.
+//! A thread for operations during which the kernel sends other requests. The threads that serve requests must stay free for
+//! these.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
@@ -38,7 +38,7 @@ impl Drop for Seeker {
         if let Ok(mut jobs) = self.jobs.lock() {
             jobs.take();
         }
-        // The last job may be the last who has this.
+        // The last job may hold the last reference to this value.
         let joinable = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(joinable) {
             // Jobs answer for their own panics.

@@ -1,4 +1,4 @@
-//! What the threads of a mount and its owner share.
+//! State that the threads of a mount share with its owner.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::options::MountOptions;
 use crate::progress::Progress;
 use crate::refresh::Refresh;
 
-/// What the threads of a mount and its owner share: one for the file system, and one for each of its snapshots that
-/// somebody looks into.
+/// State that the threads of a mount share with its owner. There is one for the file system and one for each of its open
+/// snapshots.
 pub(crate) struct Shared {
-    /// What the mount shows, and who may do what with it.
+    /// The session: contents and permissions of the mount.
     pub(crate) session: Arc<Session>,
     /// The kernel's caches of it.
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) lost: Lost,
-    /// Files whose sizes the kernel is just told.
+    /// Files whose sizes are being set in the kernel.
     pub(crate) refresh: Refresh,
     /// Requests that programs wait for.
     pub(crate) interrupts: Arc<Interrupts>,
-    /// What was taken from the kernel, and how much of it is done.
+    /// Progress of the messages taken from the kernel.
     pub(crate) progress: Arc<Progress>,
     pub(crate) writeback: bool,
     /// The kernel asks before it opens a file, see `access.rs`; settled when it is mounted.
     pub(crate) sees_opens: bool,
-    /// A request ended in a broken invariant: nothing is served any more.
+    /// A request panicked, so no more requests are served.
     broken: Arc<AtomicBool>,
 }
 
@@ -73,10 +73,9 @@ impl Shared {
         }
     }
 
-    /// The file system. Whoever has it keeps its dataset from being exchanged: it is for one message.
+    /// The file system, for one message. While it is held, its dataset cannot be replaced.
     ///
-    /// # Errors
-    /// `EIO`: it could not be opened again after it was exchanged.
+    /// # Errors `EIO`: it could not be opened again after it was replaced.
     pub(crate) fn fs(&self) -> Answer<Filesystem> {
         self.session.fs().map_err(errno::from)
     }
@@ -86,15 +85,14 @@ impl Shared {
         self.session.root()
     }
 
-    /// The object that the kernel calls `ino`.
+    /// The object with the kernel's number `ino`.
     pub(crate) fn id(&self, ino: INodeNo) -> ObjectId {
         self.kernel.id(ino)
     }
 
     /// As [`Shared::answer`], of a request about an object.
     ///
-    /// # Errors
-    /// Besides those of `call`: `EIO` when the object went with an exchange of the file system. OpenZFS says the same.
+    /// # Errors Besides those of `call`: `EIO` if the object disappeared when the contents were replaced, as in OpenZFS.
     pub(crate) fn answer_at<T>(&self, id: ObjectId, call: impl FnOnce() -> Answer<T>) -> Answer<T> {
         self.answer(|| if self.session.handles().is_gone(id) { Err(Errno::EIO) } else { call() })
     }
@@ -109,8 +107,8 @@ impl Shared {
         self.answer_at(one, || if self.session.handles().is_gone(other) { Err(Errno::EIO) } else { call() })
     }
 
-    /// Answers a request. A broken invariant must not become a request without an answer, which no program could
-    /// end: it is said, and nothing is served after it.
+    /// Answers a request. If serving it panics, the panic is logged and the request gets an error, because programs could
+    /// not end a request without an answer. No request is served after that.
     pub(crate) fn answer<T>(&self, call: impl FnOnce() -> Answer<T>) -> Answer<T> {
         if self.broken.load(Ordering::Acquire) {
             return Err(Errno::EIO);

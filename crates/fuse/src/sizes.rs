@@ -1,9 +1,9 @@
-//! Sizes that the kernel must be told anew: of open files whose contents were exchanged.
+//! Setting sizes in the kernel: for open files whose contents were replaced.
 //!
-//! With `FUSE_WRITEBACK_CACHE` the kernel believes nobody but itself about the size and the times of a regular file that it
-//! knows. It takes a size in one place only: from the answer to a truncation. So this process truncates the file through the
-//! mount. The message of that truncation is known by its thread; it changes nothing here, and its answer has the new size.
-//! The time of the last change of attributes is then that of the exchange, until the kernel forgets the file.
+//! With `FUSE_WRITEBACK_CACHE`, the kernel ignores the server's size and times of a regular file that it knows. It takes a
+//! size only from the answer to a truncation. So this process truncates the file through the mount. The message of that
+//! truncation is recognised by its thread; it changes nothing here, and its answer contains the new size. The status change
+//! time is then that of the replacement, until the kernel drops the file.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -25,8 +25,8 @@ use crate::refresh::Refresh;
 /// A truncation fails once when pages are dropped that were written in the meantime.
 const TRIES: usize = 2;
 
-/// Tells the kernel the sizes of `resized`, for which this thread called [`Refresh::begin`]; with each comes the size that
-/// the kernel believes. Gives those that it could not be told. Not to be called by a thread that serves requests.
+/// Sets the sizes of `resized`, for which this thread called [`Refresh::begin`], in the kernel. Each comes with the size
+/// that the kernel has. Returns the files for which it failed. Do not call it from a thread that serves requests.
 pub(crate) fn tell(
     refresh: &Refresh,
     fs: &Filesystem,

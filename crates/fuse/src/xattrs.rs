@@ -11,7 +11,7 @@ use crate::shared::Shared;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
-/// What the flags of `setxattr` ask for.
+/// Meaning of the flags of `setxattr`.
 pub(crate) fn mode_of(flags: i32) -> Answer<XattrMode> {
     match flags {
         0 => Ok(XattrMode::Either),

@@ -1,9 +1,9 @@
 //! The folder that a path means beneath another one, found component by component through descriptors.
 //!
-//! From:   an alternate root (or `/`), and a mountpoint that a pool holds. The pool may be anybody's.
-//! To:     a descriptor of a folder that lies beneath that root. What is missing on the way is made.
+//! From:   an alternate root (or `/`), and a mountpoint from a pool, which may be hostile.
+//! To:     a descriptor of a folder beneath that root. Missing folders on the way are made.
 //!
-//! Nobody can lead the walk elsewhere by moving folders meanwhile: each step starts at the descriptor of the step before.
+//! Each step starts at the descriptor of the step before, so moving folders meanwhile cannot redirect the walk.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{CString, OsStr, OsString};
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::mountinfo;
 
-/// Symbolic links that one path may lead through, as the kernel has it.
+/// Maximal number of symbolic links in one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
@@ -31,14 +31,14 @@ pub(crate) struct Found {
     pub at: MountPoint,
     /// It was not there before.
     pub made: bool,
-    /// Links that an earlier version left in the pool, by their targets. They are gone now.
+    /// Targets of links that an earlier version of cenote had stored in the pool. They were removed.
     pub removed: Vec<String>,
 }
 
 /// Finds the folder `path` beneath `root`, and makes what is missing.
 ///
-/// Symbolic links are followed as if `root` were the root of the file tree, and only those that root or this user made:
-/// one in a mounted file system of ours may be the work of whoever made the pool.
+/// Symbolic links are followed as if `root` were the root of the file tree. Only links made by root or this user are
+/// followed, because the maker of a pool may have put links into its file systems.
 ///
 /// # Errors
 /// `path` has `..` in it, leads through a link that is not followed, or cannot be made.
@@ -77,7 +77,7 @@ fn shown(root: &Path, path: &Path) -> String {
 }
 
 struct Walk {
-    /// The folders from the root to where the walk is.
+    /// The folders from the root to the present position.
     above: Vec<OwnedFd>,
     /// What is left of the path.
     todo: VecDeque<OsString>,
@@ -137,7 +137,7 @@ impl Walk {
             self.todo.push_front(name.to_owned());
             return Ok(());
         }
-        // Root does not rely on what the server of another user shows.
+        // Root does not trust file systems that another user's server shows.
         let is_own = zpl::session::is_shown_link(found.stx_ino) && !rustix::process::geteuid().is_root();
         if in_pool && !is_own {
             let why = format!("a symbolic link in a pool's file system leads to '{}'", shown());
@@ -183,7 +183,7 @@ fn device(found: &Statx) -> (u32, u32) {
     (found.stx_dev_major, found.stx_dev_minor)
 }
 
-/// The path of a folder that is removed again, and which folder it is.
+/// Path and identity of a folder that will be removed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: (u32, u32),
@@ -195,7 +195,7 @@ impl Identity {
         Identity { device: device(found), inode: found.stx_ino }
     }
 
-    /// That of the folder at `path` now.
+    /// Identity of the folder that is at `path` now.
     pub(crate) fn at(path: &Path) -> io::Result<Identity> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         Ok(Identity::of(&statx(rustix::fs::CWD, path, flags, StatxFlags::INO)?))
@@ -216,7 +216,7 @@ impl Identity {
     }
 }
 
-/// The alternate root of a pool, and what of `path` lies beneath it.
+/// The alternate root of a pool, and the part of `path` beneath it.
 pub(crate) fn split(altroot: Option<&str>, path: &Path) -> (PathBuf, PathBuf) {
     let root = Path::new(altroot.unwrap_or("/"));
     match path.strip_prefix(root) {

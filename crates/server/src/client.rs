@@ -1,4 +1,4 @@
-//! The other end of a pool's socket.
+//! The client's end of a pool's socket.
 //!
 //! From:   `cli`, which wants a pool that another process holds.
 //! To:     the server of that pool, if there is one.
@@ -18,11 +18,11 @@ use crate::messages::{Fresh, Job, PROTOCOL, Refusal, Reply, Request, Status, Sto
 use crate::runtime::Runtime;
 use crate::{Counters, Figures, Silence, mountinfo, wire};
 
-/// How long a server may take to say who it is.
+/// Time limit for a server's greeting.
 const GREETING: Duration = Duration::from_secs(20);
-/// How long the socket of a server that listens may have no file.
+/// How long the socket of a listening server may have no file.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How long to wait for a server that is going away before the next try.
+/// Pause before the next try while a server is ending.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// A connection to the server of a pool. A lease lasts as long as it does.
@@ -35,19 +35,18 @@ pub struct Client {
     pub pid: u32,
 }
 
-/// Connects to the server of `pool`. `None` when there is none; mounts that a server which died left behind are
-/// cleaned up then.
+/// Connects to the server of `pool`. `None` if there is none; then it also removes mounts of a dead server.
 ///
 /// # Errors
 /// Something listens there that cannot be used.
 pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientError> {
-    // Nobody serves a pool that cannot exist.
+    // No server has a pool with an invalid name.
     let Ok(path) = runtime.socket(pool) else { return Ok(None) };
     connect_at(path, pool)
 }
 
-/// As [`connect`], also to a server that has its socket elsewhere because another login of this user started it: it is
-/// found by its lock on one of `devices`.
+/// As [`connect`], but also finds a server of another login of this user, whose socket is in another folder. It is found by
+/// its lock on one of `devices`.
 ///
 /// # Errors
 /// As [`connect`]; [`ClientError::Unreachable`].
@@ -94,7 +93,7 @@ fn connect_at(path: PathBuf, pool: &str) -> Result<Option<Client>, ClientError> 
             return Err(ClientError::Stranger { path, user: user.as_raw() });
         }
         match greet(stream) {
-            // It ends, or was killed, just now: the next try finds nobody, or who comes after it.
+            // It is just ending. The next try finds no server, or its successor.
             Err(ClientError::Broken(error)) if hung_up(&error) && asked.elapsed() < GREETING => {
                 std::thread::sleep(RETRY);
             }
@@ -138,7 +137,7 @@ fn unexpected(reply: Reply) -> ClientError {
 }
 
 impl Client {
-    /// Has a command line carried out; `stdio` are its standard input, output and error. Gives the exit status.
+    /// Runs a command line in the server; `stdio` are its standard input, output and error. Returns the exit status.
     ///
     /// # Errors
     /// The server refuses, or goes away meanwhile.
@@ -157,7 +156,7 @@ impl Client {
         self.stream.try_clone().map(Stopper)
     }
 
-    /// A state of the pool that stays on the disks as long as this connection lives.
+    /// Requests a lease: a state of the pool that stays on the disks while this connection exists.
     ///
     /// # Errors
     /// The server refuses, or goes away.
@@ -199,7 +198,7 @@ impl Client {
         Ok(self.stream.set_read_timeout(Some(patience))?)
     }
 
-    /// What only the server knows of the pool.
+    /// Facts about the pool that only the server knows.
     ///
     /// # Errors
     /// The server refuses, or goes away.
@@ -210,7 +209,7 @@ impl Client {
         }
     }
 
-    /// What was asked of the pool's devices since it was imported.
+    /// Counters of the requests to the pool's devices since the import.
     ///
     /// # Errors
     /// The server refuses, or goes away.
@@ -221,8 +220,8 @@ impl Client {
         }
     }
 
-    /// What happened since the pool was imported, oldest first, and how many events were dropped before; with `clear`
-    /// they are forgotten, and it is told how many they were.
+    /// Events since the import, oldest first, and the number of dropped events. With `clear`, drops all events and returns
+    /// their number.
     ///
     /// # Errors
     /// The server refuses, or goes away.
@@ -239,14 +238,14 @@ impl Client {
         }
     }
 
-    /// Ends the server, and waits until it let go of the pool's devices.
+    /// Ends the server and waits until it has closed the pool's devices.
     ///
     /// # Errors
     /// [`Refusal::Busy`] and the like: it goes on.
     pub fn stop(self, stop: Stop) -> Result<(), ClientError> {
         match ask(&self.stream, &Request::Stop(stop), &[])? {
             Reply::Stopped => {
-                // It closes the connection as the last of all it holds.
+                // The server closes this connection after all other resources.
                 let _ = wire::receive::<Reply>(&self.stream);
                 Ok(())
             }
@@ -260,20 +259,20 @@ impl Client {
 pub struct Stopper(UnixStream);
 
 impl Stopper {
-    /// Asks. The command ends in good order and its status comes as ever.
+    /// Requests the stop. The command ends properly and its status arrives as usual.
     pub fn stop(&self) {
         // If the connection is gone, so is the command.
         let _ = self.0.shutdown(std::net::Shutdown::Write);
     }
 }
 
-/// Takes down the mounts of `pool` that this user made and whose server died. Gives where they were.
+/// Unmounts the mounts of `pool` that this user made and whose server is dead. Returns their places.
 pub fn clean_mounts(pool: &str) -> Vec<PathBuf> {
     let of_pool = |dataset: &str| dataset.split('/').next() == Some(pool);
     let mut mounts = mountinfo::of_this_user().unwrap_or_default();
     mounts.retain(|mount| of_pool(&mount.dataset));
     let mut cleaned = Vec::new();
-    // Those on top come first: what lies below a dead mount cannot be looked at.
+    // The topmost mounts come first, because a place below a dead mount is not accessible.
     for mount in mounts.iter().rev() {
         match fuse::detach_dead(&mount.point, mount.id) {
             Ok(true) => cleaned.push(mount.point.clone()),
@@ -302,7 +301,7 @@ mod tests {
         runtime.create().unwrap();
         let listener = UnixListener::bind(runtime.socket("nobodys-pool").unwrap()).unwrap();
         let dying = std::thread::spawn(move || {
-            // The greeting was sent, nobody reads it any more: the client's connection is reset.
+            // The greeting was sent and is never read, so the client's connection is reset.
             let (stream, _) = listener.accept().unwrap();
             std::thread::sleep(Duration::from_millis(50));
             drop((stream, listener));
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_somebody_else_is_told_nothing() {
+    fn the_client_sends_nothing_to_a_socket_of_another_user() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: only root can become somebody else");
             return;

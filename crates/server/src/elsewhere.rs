@@ -1,10 +1,10 @@
-//! Servers of this user that another login started: their sockets are in another runtime folder.
+//! Servers that another login of this user started. Their sockets are in another runtime folder.
 //!
 //! From:   the processes that have a lock on a pool's devices, as /proc shows them.
 //! To:     `client`, which connects to the socket that such a process listens on.
 //!
-//! What /proc says is a hint. A socket that is found this way is trusted no more than one in the runtime folder: the
-//! client asks the kernel which user listens.
+//! The contents of /proc are only a hint. The client trusts a socket found this way no more than one in the runtime folder:
+//! it asks the kernel which user listens.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::runtime::FRESH;
 
-/// A flag in /proc/net/unix: somebody listens on the socket.
+/// A flag in /proc/net/unix: the socket is listening.
 const LISTENS: u32 = 0x1_0000;
 
 /// A process of this user that holds a pool's devices and listens for its clients.
@@ -42,12 +42,12 @@ fn is_of_this_user(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == user)
 }
 
-/// The sockets with a path that a process listens on, by the names that clients know.
+/// The sockets with a path on which a process listens, by their final names.
 fn sockets_of(pid: u32) -> Vec<PathBuf> {
     let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     let links = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     let inodes: BTreeSet<u64> = links.filter_map(|link| socket_inode(&link)).collect();
-    // The table of that process: it may be in another network namespace.
+    // The table of that process, which may be in another network namespace.
     let table = fs::read(format!("/proc/{pid}/net/unix")).unwrap_or_default();
     let listening = table.split(|byte| *byte == b'\n').filter_map(listening);
     listening.filter(|(inode, _)| inodes.contains(inode)).map(|(_, path)| path).collect()

@@ -1,4 +1,4 @@
-//! What can go wrong between a pool, its server and its clients.
+//! Errors between a pool, its server and its clients.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub enum ClientError {
         /// Who listens.
         user: u32,
     },
-    /// The server runs, but the file by which it is reached is gone.
+    /// The server runs, but the file of its socket is gone.
     #[error(
         "the server of the pool (process {pid}) cannot be reached: its socket '{}' is gone; 'kill {pid}' ends it in \
          good order",
@@ -36,7 +36,7 @@ pub enum ClientError {
         /// Where its socket was.
         path: PathBuf,
     },
-    /// The server went away, or answered nonsense.
+    /// The server ended, or its answer is invalid.
     #[error("the server of the pool does not answer: {0}")]
     Broken(#[from] io::Error),
     /// The server refuses.
@@ -63,7 +63,7 @@ pub enum ServeError {
     /// The pool cannot be opened.
     #[error(transparent)]
     Pool(#[from] pool::Error),
-    /// Another server has that name; its process, if it says so already.
+    /// Another server has the name; its process id, if known.
     #[error("another pool of this name is being served{}", .0.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
     Taken(Option<u32>),
     /// The system refuses.
@@ -79,7 +79,7 @@ pub enum ServeError {
     Signals(io::Error),
 }
 
-/// The pool is being let go of.
+/// The pool is being exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pool export in progress")]
 pub struct Closed;

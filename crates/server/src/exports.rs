@@ -1,7 +1,7 @@
-//! Volumes that clients reach as network block devices.
+//! Exported volumes: network block devices for clients.
 //!
-//! From:   commands (`cenote export`), and a user property of each exported dataset, by which the exports come back when
-//!         the server starts again.
+//! From:   commands (`cenote export`), and a user property of each exported dataset, with which a restarted server restores
+//!         the exports.
 //! To:     `nbd`, which serves the clients.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub enum ExportError {
     /// Clients use it.
     #[error("NBD clients are connected: {0}")]
     InUse(usize),
-    /// The volume cannot be opened, or the export not be kept.
+    /// The volume cannot be opened, or the user property cannot be written.
     #[error(transparent)]
     Pool(#[from] pool::Error),
     /// The volume cannot be opened.
@@ -54,7 +54,7 @@ pub enum ExportError {
     },
 }
 
-/// Where a volume is exported, and how.
+/// Place and options of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Where clients connect; `None`: at a socket in the runtime directory.
@@ -77,7 +77,7 @@ impl Told {
         format!("{place}{}", if self.read_only { READ_ONLY } else { "" })
     }
 
-    /// Reads the property; `None` for what it never says.
+    /// Reads the property; `None` for an invalid value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Told> {
         let (place, read_only) = match text.strip_suffix(READ_ONLY) {
@@ -131,7 +131,7 @@ impl Exports {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a dataset is exported that was given no place.
+    /// Default socket of an exported dataset.
     fn socket(&self, dataset: &str) -> PathBuf {
         self.runtime.folder().join("nbd").join(format!("{dataset}.sock"))
     }
@@ -168,7 +168,7 @@ impl Exports {
                 Address::Unix(path)
             }
         };
-        // Clients do not keep the pool from being let go of; the server ends their connections first.
+        // Clients do not prevent an export of the pool; the server ends their connections first.
         let weak = Arc::downgrade(pool);
         let open = move |name: &str| {
             let pool = weak.upgrade().ok_or("the pool is being let go of")?;
@@ -201,13 +201,13 @@ impl Exports {
         self.served().iter().map(|(dataset, serving)| shown(dataset, serving)).collect()
     }
 
-    /// Ends all exports: the pool is being let go of.
+    /// Ends all exports, because the pool is being exported.
     pub(crate) fn stop_all(&self) {
         let served = std::mem::take(&mut *self.served());
         drop(served);
     }
 
-    /// Datasets are called otherwise. Clients go on.
+    /// Renames datasets in the table. Clients stay connected.
     pub(crate) fn rename(&self, renamed: impl Fn(&str) -> String) {
         let mut served = self.served();
         let all = std::mem::take(&mut *served);
@@ -218,7 +218,7 @@ impl Exports {
         }
     }
 
-    /// Exports what the properties say; logs what is not exported and why.
+    /// Exports volumes as the properties say. Logs each failure with its reason.
     pub(crate) fn restore(&self, pool: &Arc<Pool>) {
         let mut report = |dataset: String, error: pool::Error| tracing::debug!(dataset, %error, "left out");
         let Ok(list) = pool.survey(&pool.name(), None, true, &mut report) else { return };
@@ -226,7 +226,7 @@ impl Exports {
             if info.kind == DatasetKind::Filesystem {
                 continue;
             }
-            // One that is inherited, or came with a stream, is another dataset's.
+            // An inherited or received value belongs to another dataset.
             let Ok(Some((text, Source::Local))) = pool.user_property(&info, PROPERTY) else { continue };
             let name = &info.name;
             let Some(told) = Told::parse(&text) else {
@@ -250,7 +250,7 @@ impl Exports {
     }
 }
 
-/// Opens a dataset as a volume once, so that whoever exports it is told at once what clients would be told.
+/// Opens a dataset as a volume once, so that the exporting user sees errors that clients would get.
 fn check_volume(pool: &Pool, dataset: &str) -> Result<(), ExportError> {
     let opened = pool.open(dataset)?;
     if opened.objset().os_type() != ObjsetType::Zvol {
@@ -260,7 +260,7 @@ fn check_volume(pool: &Pool, dataset: &str) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// Notes in the pool how a dataset is exported; `None`: no more.
+/// Stores in the pool how a dataset is exported; `None`: not any more.
 pub(crate) fn keep(pool: &Pool, dataset: &str, told: Option<&Told>) -> pool::Result<()> {
     let value = told.map(|told| Value::Text(told.text()));
     pool.set_properties(dataset, vec![(PROPERTY.to_owned(), value)])

@@ -1,4 +1,4 @@
-//! What only the process that holds a pool knows of it: how its devices behave, and what goes on in the background.
+//! Facts that only the process with the open pool knows: the state of its devices, and background work.
 //!
 //! From:   the live pool.
 //! To:     clients, which read all else from the devices themselves.
@@ -12,7 +12,7 @@ use pool::Pool;
 use scan::{DataError, ScanStatus, Scans as _};
 use serde::{Deserialize, Serialize};
 
-/// Blocks without a good copy that one message names; all are counted.
+/// Maximal number of damaged blocks listed in one message; all are counted.
 const LOST_MAX: usize = 10_000;
 
 /// The figures of a live pool at one time.
@@ -20,18 +20,18 @@ const LOST_MAX: usize = 10_000;
 pub struct Figures {
     /// Read, write and checksum errors of each leaf, by its guid.
     pub errors: Vec<(u64, [u64; 3])>,
-    /// Bytes of what was destroyed that are being freed.
+    /// Bytes of destroyed datasets that are still to be freed.
     pub freeing: u64,
     /// Why the pool takes no changes; `None` if it does.
     #[serde(default)]
     pub halted: Option<Halted>,
-    /// Devices whose files were deleted, and where their contents can still be read.
+    /// Devices whose files were deleted, with a path that still shows their contents.
     #[serde(default)]
     pub deleted: Vec<(PathBuf, PathBuf)>,
-    /// Devices that their paths do not lead to any more, and where they are now.
+    /// Devices whose paths lead elsewhere now, with their present paths.
     #[serde(default)]
     pub moved: Vec<(PathBuf, PathBuf)>,
-    /// The txg that is not written although it should be by now, and for how many seconds it has been written.
+    /// A txg whose sync takes too long, and its duration in seconds.
     #[serde(default)]
     pub slow_sync: Option<(u64, u64)>,
     /// Why the server cannot write its log.
@@ -52,7 +52,7 @@ pub struct Figures {
     /// Bytes that each cache device holds, by its guid.
     #[serde(default)]
     pub caches: Vec<(u64, u64)>,
-    /// A device is silent: scans and blocks without a good copy were not looked for.
+    /// A device does not answer, so scan states and damaged blocks were not read.
     #[serde(default)]
     pub is_unread: bool,
     scan: Option<ScanFigures>,
@@ -62,7 +62,7 @@ pub struct Figures {
 /// A pool that takes no changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halted {
-    /// `zpool clear` has the refused writes tried again. Otherwise nothing is written until the next import.
+    /// `zpool clear` retries the refused writes. Without it, nothing is written until the next import.
     pub can_resume: bool,
     /// The pool property `failmode`.
     pub failmode: String,
@@ -92,7 +92,7 @@ pub struct MemberFigures {
     pub is_open: bool,
     /// An administrator took it offline.
     pub is_offline: bool,
-    /// Its device refused something, or an administrator called it faulty: it is not written any more.
+    /// It is not written any more, because its device returned an error or an administrator marked it as faulted.
     pub failed: bool,
     /// An administrator called it faulty.
     #[serde(default)]
@@ -130,7 +130,7 @@ impl From<pool::Trouble> for Halted {
     }
 }
 
-/// A scan: its state as it stands on disk, and what does not.
+/// A scan: its state on disk, and values that are only in memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct ScanFigures {
     words: Vec<u64>,
@@ -148,7 +148,7 @@ impl Figures {
         if !pool.ask_devices().is_empty() {
             return Ok(Figures { is_unread: true, ..Figures::in_memory(pool, halted) });
         }
-        // A device that refuses writes may refuse reads, too: that the pool is suspended is told all the same.
+        // A device that refuses writes may refuse reads, too. The suspension is reported even then.
         let optional = |error| if halted.is_some() { Ok(()) } else { Err(error) };
         let scan = pool.scan().or_else(|error| optional(error).map(|()| None))?.map(|status| ScanFigures {
             words: status.scan.to_words().to_vec(),
@@ -173,7 +173,7 @@ impl Figures {
         })
     }
 
-    /// Those for which no device is read.
+    /// Facts that need no read from a device.
     fn in_memory(pool: &Pool, halted: Option<Halted>) -> Figures {
         Figures {
             errors: pool.device_errors(),
@@ -194,10 +194,9 @@ impl Figures {
         }
     }
 
-    /// The last scrub or resilver, with what was done since its state was written.
+    /// The last scrub or resilver, with its progress since the state was written.
     ///
-    /// # Errors
-    /// What was sent is no scan state.
+    /// # Errors The received bytes are no scan state.
     pub fn scan(&self) -> Result<Option<ScanStatus>, Corrupt> {
         let Some(ScanFigures { words, running, paused_at }) = &self.scan else { return Ok(None) };
         let (running, paused_at) = (*running, *paused_at);
@@ -218,7 +217,7 @@ impl Figures {
     }
 }
 
-/// What was asked of the devices of a live pool since it was imported.
+/// Counters of the requests to the devices of an open pool since its import.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Counters {
     /// How long ago that was.
@@ -232,7 +231,7 @@ pub struct Counters {
 pub struct LeafCounters {
     /// How often, how much.
     pub stats: [u64; 8],
-    /// How long it took and how large requests were.
+    /// Histograms of latency and request size.
     pub times: Vec<u64>,
 }
 

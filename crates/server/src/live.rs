@@ -1,4 +1,4 @@
-//! A pool that is imported and mounted, as the commands carried out in its server see it.
+//! An imported and mounted pool, for the commands that run in its server.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub struct Live {
     pool: Mutex<Option<Arc<Pool>>>,
     mounts: Mounts,
     exports: Exports,
-    /// Held by the one command that changes datasets or properties.
+    /// Lock of the one command that changes datasets or properties.
     turn: Mutex<()>,
     closing: AtomicBool,
 }
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Live {
 }
 
 impl Live {
-    /// `is_distrusted`: the pool may be the work of somebody whom this user does not trust.
+    /// `is_distrusted`: an untrusted user may have made the pool.
     pub(crate) fn new(pool: Pool, runtime: Runtime, is_distrusted: bool) -> Live {
         Live {
             name: pool.name(),
@@ -65,7 +65,7 @@ impl Live {
         self.guid.load(Ordering::Relaxed)
     }
 
-    /// The pool. Whoever has it keeps it from being exported: let go of it soon.
+    /// The pool. While a caller has it, it cannot be exported, so drop it soon.
     ///
     /// # Errors
     /// It is being let go of.
@@ -79,7 +79,7 @@ impl Live {
         self.slot().clone().ok_or(Closed)
     }
 
-    /// Whether it is being let go of.
+    /// Whether it is being exported.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -88,9 +88,9 @@ impl Live {
         self.pool.lock().expect("the pool's slot is a plain store")
     }
 
-    /// Waits until no other command changes datasets or properties, and keeps others waiting.
+    /// Takes the lock for changes of datasets and properties.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
-        // A command that panicked left nothing half done here: the pool's own jobs are whole or not at all.
+        // A command that panicked left no half-done change, because the jobs of the pool are atomic.
         self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -107,7 +107,7 @@ impl Live {
         }
     }
 
-    /// Whether a device refuses the pool's writes, and they wait to be tried again.
+    /// Whether the pool is suspended: a device refuses writes, which wait for a retry.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         self.slot().as_ref().is_some_and(|pool| pool.is_suspended())
@@ -125,14 +125,14 @@ impl Live {
         self.mounts.without_xattrs()
     }
 
-    /// As [`Live::mounts`], by paths that lead through the mounts above: what a user's own mount cannot hold is in the
-    /// runtime directory, and seen by a link.
+    /// As [`Live::mounts`], by paths through the mounts above. A file system that cannot be mounted inside a user's own
+    /// mount is in the runtime directory and reached by a link.
     #[must_use]
     pub fn seen(&self) -> Vec<(String, PathBuf)> {
         self.mounts.seen()
     }
 
-    /// Mounts all that belong mounted at and below `top`, parents first.
+    /// Mounts all file systems at and below `top` that should be mounted, parents first.
     ///
     /// # Errors
     /// The datasets cannot be listed.
@@ -141,7 +141,7 @@ impl Live {
         Ok(self.mounts.mount_all(&pool, top, overrides)?)
     }
 
-    /// Mounts those of `datasets` that belong mounted and are not.
+    /// Mounts those of `datasets` that should be mounted and are not.
     ///
     /// # Errors
     /// The datasets cannot be read.
@@ -150,7 +150,7 @@ impl Live {
         Ok(self.mounts.mount_listed(&pool, datasets, overrides)?)
     }
 
-    /// Has a mounted file system go by its properties, and by `overrides` until the next mount.
+    /// Applies its properties, and `overrides` until the next mount, to a mounted file system.
     ///
     /// # Errors
     /// It is not mounted, or the kernel refuses.
@@ -160,8 +160,7 @@ impl Live {
         self.mounts.remount(&pool, &info, overrides)
     }
 
-    /// Mounts one file system, whether or not it would be mounted with all others. `over`: also on a folder that is
-    /// not empty.
+    /// Mounts one file system, also with `canmount=noauto`. `over`: also on a folder that is not empty.
     ///
     /// # Errors
     /// Why it is not.
@@ -174,17 +173,17 @@ impl Live {
         Ok(report)
     }
 
-    /// Mounts one file system where mount(8) was told.
+    /// Mounts one file system at the place that was given to mount(8).
     ///
-    /// # Errors
-    /// Why it is not: [`MountError::NotLegacy`] or [`MountError::Legacy`] where that is another program's business.
+    /// # Errors [`MountError::NotLegacy`] or [`MountError::Legacy`] if the other program must mount it; or why it cannot be
+    /// mounted.
     pub fn mount_at(&self, dataset: &str, told: Told, overrides: Overrides) -> Result<(), MountError> {
         let pool = self.pool()?;
         let info = pool.dataset(dataset)?;
         self.mounts.mount_at(&pool, &info, &told, overrides).map(drop)
     }
 
-    /// As [`Live::remount`], of what mount(8) was told to remount.
+    /// As [`Live::remount`], for a remount by mount(8).
     ///
     /// # Errors
     /// As [`Live::remount`]; it is not mounted there.
@@ -198,24 +197,23 @@ impl Live {
         self.remount(dataset, overrides)
     }
 
-    /// Unmounts those of `datasets` that are mounted, children first. If one stays, so do all.
+    /// Unmounts those of `datasets` that are mounted, children first. If one fails, all are mounted again.
     ///
     /// # Errors
     /// The one that stays.
     pub fn unmount(&self, datasets: &[String], force: bool) -> Result<(), Unmounted> {
         let pool = self.pool()?;
         if pool.is_suspended() {
-            // The kernel would wait for what it still has to write.
+            // The kernel would wait for its dirty pages.
             return Err(Unmounted::Suspended);
         }
         self.mounts.unmount(&pool, datasets, force).map(drop)
     }
 
-    /// Takes the files of a file system from programs that go on using them although it was unmounted (`umount -l`). Gives
-    /// whether there was anything to end.
+    /// Ends the use of a lazily unmounted file system (`umount -l`) by programs that still have its files open. Returns
+    /// whether there was any.
     ///
-    /// # Errors
-    /// The pool does not take what the programs wrote.
+    /// # Errors The pool does not accept the data of these programs.
     pub fn end_left(&self, dataset: &str) -> Result<bool, Unmounted> {
         if self.pool()?.is_suspended() {
             return Err(Unmounted::Suspended);
@@ -223,7 +221,7 @@ impl Live {
         self.mounts.end_left(&[dataset.to_owned()], true)
     }
 
-    /// As [`Live::unmount`]; the folders they were mounted on are removed where they are empty.
+    /// As [`Live::unmount`], and removes the mount points that are empty.
     ///
     /// # Errors
     /// The one that stays.
@@ -233,27 +231,26 @@ impl Live {
         self.mounts.end_left(datasets, force)?;
         self.mounts.remove_folders(&points);
         for dataset in datasets {
-            // One that clients use keeps its dataset in use.
+            // An export with clients keeps its dataset in use.
             let _ = self.exports.stop(dataset, force);
         }
         Ok(())
     }
 
-    /// Takes down what a change of `kind` at `top` is about to move. Follow with [`Live::end`], also if the change
-    /// fails.
+    /// Unmounts the file systems that a change of `kind` at `top` will move. Call [`Live::end`] afterwards, even if the
+    /// change fails.
     ///
-    /// # Errors
-    /// A mount that is in use stays; so do all others.
+    /// # Errors A mount is in use; then all mounts stay.
     pub fn begin(&self, top: &str, kind: Kind, force: bool) -> Result<Change, BeginError> {
         let pool = self.pool().map_err(Unmounted::from)?;
         if pool.is_suspended() {
-            // What is to be taken down could not be written, and what is taken down could not be mounted again.
+            // On a suspended pool, dirty pages could not be written, and unmounted file systems could not be mounted again.
             return Err(Unmounted::Suspended.into());
         }
         self.mounts.begin(&pool, top, kind, force)
     }
 
-    /// Mounts again what was taken down, where it belongs now; `renamed` gives the new name of a dataset.
+    /// Mounts the unmounted file systems again at their new places; `renamed` maps old to new names.
     ///
     /// # Errors
     /// The datasets cannot be read.
@@ -263,12 +260,11 @@ impl Live {
         Ok(self.mounts.end(&pool, change, renamed)?)
     }
 
-    /// Carries out `change`, after which the file system `dataset` holds what `next` does, while its mount stays and
-    /// programs have files open. Messages of programs wait meanwhile. A file that is the same in both goes on; one that is
-    /// no more gives `EIO`.
+    /// Runs `change`, which replaces the contents of the file system `dataset` by those of `next`, while its mount stays and
+    /// programs have files open. Requests of programs wait meanwhile. A file that is the same in both states stays usable; a
+    /// removed one gives `EIO`.
     ///
-    /// # Errors
-    /// Before the change: programs' messages do not come to their end, or the pool takes nothing.
+    /// # Errors Before the change: requests of programs do not end, or the pool accepts no writes.
     pub fn exchange<T, E>(
         &self,
         dataset: &str,
@@ -282,43 +278,42 @@ impl Live {
         self.mounts.exchange(&pool, dataset, next, change)
     }
 
-    /// `name` in `dir` means something else than before, or nothing, by no doing of the kernel's.
+    /// Notifies that `name` in `dir` changed or was removed, but not by the kernel.
     pub fn changed_entry(&self, dataset: &str, dir: ObjectId, name: &[u8]) {
         self.mounts.tell(dataset, &[Notice::Name(dir, name), Notice::Node(dir)]);
     }
 
-    /// Attributes or contents of a file changed by no doing of the kernel's.
+    /// Notifies that attributes or contents of a file changed, but not by the kernel.
     pub fn changed_node(&self, dataset: &str, id: ObjectId) {
         self.mounts.tell(dataset, &[Notice::Node(id)]);
     }
 
-    /// These snapshots (`pool/fs@snap`) are about to be destroyed, or to be those of another file system: mounts that have
-    /// shown them below `.zfs` let them go, unless somebody uses them.
+    /// Before these snapshots (`pool/fs@snap`) are destroyed or move to another file system: mounts that have them open
+    /// below `.zfs` close them, unless they are in use.
     pub fn let_go_of(&self, snapshots: &[String]) {
         let Ok(pool) = self.pool() else { return };
         for snapshot in snapshots {
-            // One that was mounted by itself until a moment ago is let go of soon; if it is used, the caller finds out.
+            // A snapshot that was just unmounted is closed soon. If it is in use, the caller gets an error later.
             let _ = self.mounts.end_left(std::slice::from_ref(snapshot), false);
-            // One that is not there is in nobody's way.
+            // A missing snapshot needs no action.
             let Ok(info) = pool.dataset(snapshot) else { continue };
             let Some((_, leaf)) = snapshot.split_once('@') else { continue };
             self.mounts.let_go_of(SnapshotKey { id: info.id, guid: info.phys.guid }, leaf);
         }
     }
 
-    /// No snapshot has these names any more.
+    /// These snapshot names no longer exist.
     pub fn renamed_snapshots(&self, snapshots: &[String]) {
         snapshots.iter().for_each(|snapshot| self.mounts.renamed_snapshot(snapshot));
     }
 
-    /// Quotas, reservations or the like changed: before the next `write` to a mounted file system the kernel asks how much
-    /// is left.
+    /// Notifies that quotas or reservations changed: before the next `write` to a mounted file system the kernel asks how
+    /// much space is left.
     pub fn limits_changed(&self) {
         self.mounts.limits_changed();
     }
 
-    /// The kernel hands over what was written and it still holds back. A pool that is suspended takes none of it, and is
-    /// not waited for.
+    /// Makes the kernel write back its dirty pages. A suspended pool accepts none, so this does not wait for it.
     pub fn write_back(&self) {
         if self.is_suspended() {
             return;
@@ -326,7 +321,7 @@ impl Live {
         self.mounts.write_back();
     }
 
-    /// Datasets are called otherwise; their mounts stay where they are, and so do their exports.
+    /// Renames datasets in the tables. Their mounts and exports stay.
     pub fn rename(&self, renamed: impl Fn(&str) -> String) {
         self.exports.rename(&renamed);
         self.mounts.rename(renamed);
@@ -362,7 +357,7 @@ impl Live {
             matches!(found, Ok(Some((_, Source::Local))))
         };
         match ended {
-            // It may be kept for the next start all the same: what was to be listened for was in use, say.
+            // The export may still be stored for the next start, for example if the socket or port was in use.
             Err(ExportError::NotExported) if is_kept() => {}
             ended => ended?,
         }
@@ -378,15 +373,15 @@ impl Live {
         self.exports.list()
     }
 
-    /// Exports what was exported when the server ended.
+    /// Restores the exports of the previous server.
     pub(crate) fn restore_exports(&self) {
         if let Ok(pool) = self.pool() {
             self.exports.restore(&pool);
         }
     }
 
-    /// Makes the mounts read-only that go by `readonly` of `top`, before that property says so. Undone by
-    /// [`Live::refresh`] if it then does not.
+    /// Before `readonly=on` is set at `top`: makes the affected mounts read-only. If the property is not set in the end,
+    /// [`Live::refresh`] undoes it.
     ///
     /// # Errors
     /// A file is open for writing ([`fuse::MountError::Busy`]), or the kernel refuses.
@@ -394,14 +389,13 @@ impl Live {
         self.mounts.make_read_only(&*self.pool()?, top)
     }
 
-    /// Mounts go by the properties that they have now; `settled` were set just now at a dataset, be it to what they were:
-    /// there they end what mounts were asked for besides. Gives those that do not, with the reason.
+    /// Applies the present properties to mounts. `settled` were just set at a dataset, perhaps to their old values; they
+    /// replace the mount options given before. Returns the mounts for which it failed, with reasons.
     pub fn refresh(&self, settled: Option<(&str, &[String])>) -> Vec<(String, MountError)> {
         self.pool().map_or_else(|_| Vec::new(), |pool| self.mounts.refresh(&pool, settled))
     }
 
-    /// Unmounts everything and takes the pool out; from then on nobody gets it. Whoever still uses it is waited for as
-    /// long as `patience`.
+    /// Unmounts everything and takes the pool out, so that no new caller gets it. Waits up to `patience` for present users.
     ///
     /// # Errors
     /// A mount or the pool is in use: all is as before.
@@ -422,7 +416,7 @@ impl Live {
         self.mounts.end_left(&self.mounts.all_left(), force).map_err(refusal)?;
         let down = self.mounts.unmount(&pool, &names, force).map_err(refusal)?;
         self.exports.stop_all();
-        // A transaction that a command holds open keeps its txg from closing; the end of the pool waits for it later.
+        // An open transaction of a command keeps its txg from closing. The end of the pool waits for it later.
         if let Err(error @ pool::Error::Suspended) = pool.sync_unless_suspended_within(patience) {
             // The last writes of the mounts suspended it.
             self.mounts.mount_again(&pool, &down);

@@ -1,4 +1,4 @@
-//! Where a server's log goes: standard error in the foreground, else a file in the state directory.
+//! The server's log: standard error in the foreground, otherwise a file in the state directory.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,16 +8,16 @@ use std::sync::{Mutex, MutexGuard};
 use pool::private;
 use rustix::fs::OFlags;
 
-/// A log longer than this, in bytes, is put aside when a server starts.
+/// A starting server renames a log longer than this, in bytes.
 const LENGTH_MAX: u64 = 8 << 20;
 
 /// Logs to standard error.
 pub fn to_stderr() {
-    // That somebody set a subscriber before is no trouble: they get the log.
+    // If a subscriber was set before, it gets the log.
     let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(io::stderr).try_init();
 }
 
-/// Logs to the end of `path`, which is made. Gives the file, for what else is said.
+/// Appends the log to `path`, and makes the file if necessary. Returns the file for other output.
 ///
 /// # Errors
 /// It cannot be opened.
@@ -53,8 +53,8 @@ pub(crate) fn trouble() -> Option<String> {
     missing().as_ref().map(|missing| missing.why.clone())
 }
 
-/// A log that takes no line when its disk is full, and is no trouble for whoever writes: an error given to the subscriber
-/// would be printed to standard error, which is the same file, and end the thread.
+/// A log that drops lines when its disk is full and never returns an error. The subscriber would print an error to standard
+/// error, which is the same file, and panic.
 struct Lines<W>(W);
 
 impl<W: Write> Write for Lines<W> {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_find_no_room_are_counted_and_whoever_logs_goes_on() {
+    fn dropped_lines_are_counted_and_logging_never_fails() {
         let mut log = Lines(Full(true, Vec::new()));
         for _ in 0..3 {
             log.write_all(b"lost\n").unwrap();

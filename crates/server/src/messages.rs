@@ -1,4 +1,4 @@
-//! What a client asks of a pool's server, and what it answers.
+//! The messages between clients and a pool's server.
 //!
 //! One message is its length in bytes (four, little-endian) and that much JSON; file descriptors travel with it.
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Counters, Figures, Silence};
 
-/// Changes whenever a message changes in a way that the other side would misunderstand.
+/// Protocol version. It is increased with each incompatible change of a message.
 pub const PROTOCOL: u32 = 6;
 
 /// What a client asks.
@@ -31,11 +31,11 @@ pub enum Request {
     Status,
     /// Which devices of the pool do not answer at this moment.
     Devices,
-    /// What only it knows of the pool.
+    /// Facts about the pool that only the server knows.
     Figures,
-    /// What was asked of the pool's devices since it was imported.
+    /// Counters of the requests to the pool's devices since the import.
     Counters,
-    /// What happened since the pool was imported.
+    /// Events since the import.
     Events {
         /// Forget it.
         clear: bool,
@@ -44,16 +44,16 @@ pub enum Request {
     Stop(Stop),
 }
 
-/// How much of what was written last a leased state has.
+/// How recent a leased state must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fresh {
-    /// What was synced last. Nothing is written for it, and nobody waits.
+    /// The last synced state. Nothing is written for it, and there is no wait.
     Last,
-    /// All that is written soon, without waiting for a long txg: what commands changed is in it.
+    /// The changes of finished commands, and what else is synced without waiting for a long txg.
     Soon,
     /// All that the pool was handed.
     Synced,
-    /// All that programs wrote: the kernel hands over what it holds back of mounted files first.
+    /// All data that programs wrote: the kernel first writes back the dirty pages of mounted files.
     Files,
 }
 
@@ -64,9 +64,9 @@ pub struct Job {
     pub program: String,
     /// What follows the name of the program.
     pub words: Vec<OsString>,
-    /// The command line as it was typed, where this is the part of it that is about one of several pools.
+    /// The whole command line as typed, if this job is the part for one of several pools.
     pub whole: Option<String>,
-    /// Where the client is: relative paths begin here.
+    /// The client's working directory, for relative paths.
     pub folder: OsString,
     /// The client's mask for new files.
     pub umask: u32,
@@ -77,9 +77,9 @@ pub struct Job {
 /// How a server ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stop {
-    /// The pool is marked destroyed, not exported.
+    /// Mark the pool as destroyed instead of exported.
     pub destroy: bool,
-    /// Mounts that are in use are detached all the same.
+    /// Detach mounts even if they are in use.
     pub force: bool,
     /// The command line for the pool's history.
     pub command: Option<String>,
@@ -136,7 +136,7 @@ pub enum Refusal {
     /// A mount is in use.
     #[error("'{}' is in use", .0.display())]
     Busy(PathBuf),
-    /// A mount is gone, but the pool does not take what was written there.
+    /// A file system was unmounted, but the pool does not accept its data.
     #[error(
         "the pool takes nothing of what was written to '{}'; try again when it does ('zpool status' says more)",
         .0.display()
@@ -148,7 +148,7 @@ pub enum Refusal {
     /// The server is about to end.
     #[error("pool export in progress")]
     Stopping,
-    /// Too many connections, or a message that makes no sense here.
+    /// Too many connections, or an invalid message.
     #[error("{0}")]
     Other(String),
 }
@@ -176,7 +176,7 @@ pub struct Status {
     pub leases: usize,
 }
 
-/// What a server tells whoever started it, once.
+/// The report of a starting server to the process that started it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ready {
     /// The server's process.
@@ -185,7 +185,7 @@ pub struct Ready {
     pub failed: Vec<(String, String)>,
     /// File systems mounted elsewhere than their property says.
     pub moved: Vec<Moved>,
-    /// What else whoever started it should know.
+    /// Further remarks for the user.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What is mounted where, as the kernel tells.
+//! Mounts in the kernel's list.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// How the kernel calls our file systems.
+/// Type name of cenote's file systems in the kernel.
 pub const TYPE: &str = "fuse.zfs";
 
 /// A mounted dataset.
@@ -17,10 +17,10 @@ pub struct Mounted {
     pub dataset: String,
     /// Where.
     pub point: PathBuf,
-    /// Who mounted it, as far as the kernel says.
+    /// Uid of the user who mounted it, if the kernel shows it.
     pub user: Option<u32>,
-    /// Options that take something away: `ro`, `noexec`, `nosuid`, `nodev`, `noatime`. The kernel does not know
-    /// [`NOXATTR`]: who asks the server adds it.
+    /// Restricting options: `ro`, `noexec`, `nosuid`, `nodev`, `noatime`. The kernel does not show [`NOXATTR`]; callers add
+    /// it from the server's answer.
     pub denied: Vec<&'static str>,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct Numbered {
     pub point: PathBuf,
 }
 
-/// The datasets that this user mounted, in the order they were mounted. Anybody may mount something that is called as our
-/// file systems are, but only under their own number.
+/// The datasets that this user mounted, in mount order. Other users may mount file systems with cenote's type name, but only
+/// under their own uid.
 pub(crate) fn of_this_user() -> io::Result<Vec<Numbered>> {
     let user = rustix::process::getuid().as_raw();
     let mut all = parse_all(&fs::read("/proc/self/mountinfo")?);
@@ -73,7 +73,7 @@ pub fn mounted() -> io::Result<Vec<Mounted>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
 
-/// The dataset that `path` lies in, and where that is mounted.
+/// The mounted dataset that contains `path`, and its mount point.
 ///
 /// # Errors
 /// `path` cannot be looked at.
@@ -123,7 +123,7 @@ fn line(line: &[u8]) -> Option<Entry> {
     })
 }
 
-/// Blanks, tabs, line ends and backslashes stand as `\ooo`.
+/// Blanks, tabs, line ends and backslashes are written as `\ooo`.
 fn unescape(word: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -29,14 +29,14 @@ pub use changes::{BeginError, Change, Kind};
 pub use exchange::Exchanged;
 pub use outcome::{MountError, Report, Unmounted};
 
-/// How long a mount that is busy is waited for, try by try.
+/// Pauses between the tries to unmount a busy mount.
 const BUSY_PAUSES: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(200)];
 
 struct Mount {
     dataset: String,
     point: PathBuf,
-    /// What is shown in the place where the file system belongs, if that is in another mount.
+    /// The link shown at its mount point, if that lies in another mount.
     link: Option<Link>,
     /// What the properties say.
     planned: MountOptions,
@@ -55,7 +55,7 @@ impl Mount {
         options
     }
 
-    /// What it takes to mount it again as it is.
+    /// Everything needed to mount it again in the same way.
     fn as_it_is(&self) -> Down {
         Down {
             dataset: self.dataset.clone(),
@@ -65,7 +65,7 @@ impl Mount {
         }
     }
 
-    /// Where its files are found: by this path it lies within the mounts above it.
+    /// The path of its files through the mounts above.
     fn seen_at(&self) -> &Path {
         self.link.as_ref().map_or(&self.point, |link| &link.inside.wanted)
     }
@@ -83,7 +83,7 @@ pub(crate) struct Down {
 }
 
 impl Down {
-    /// Where it belongs now: one that is left to mount(8) goes where that had it.
+    /// Its present mount point. A legacy mount goes to the place that mount(8) used.
     fn place(&self, plan: Plan) -> Plan {
         match &self.told {
             Some(point) if plan.target == Target::Legacy => plan.at(point),
@@ -91,7 +91,7 @@ impl Down {
         }
     }
 
-    /// What was asked for besides the properties, and is not settled by them now.
+    /// Mount options given besides the properties and still in force.
     fn overrides_under(&self, plan: &Plan) -> Overrides {
         self.overrides.unless_changed(&self.planned, &plan.options)
     }
@@ -100,16 +100,16 @@ impl Down {
 /// The mounts of one pool.
 pub(crate) struct Mounts {
     runtime: Runtime,
-    /// Never held while the kernel is asked for something that it may ask us about.
+    /// Never held during a call to the kernel that may cause a request to this server.
     table: Mutex<Vec<Mount>>,
-    /// What others unmounted, and programs still use. Locked after `table`.
+    /// Mounts that other programs unmounted and that are still in use. Locked after `table`.
     left: Mutex<Vec<left::Left>>,
-    /// Folders that were made for a mount, and go with it.
+    /// Folders that were made for a mount and are removed with it.
     made: Mutex<BTreeMap<PathBuf, Identity>>,
-    /// What whoever gives the next command should know.
+    /// Remarks for the user of the next command.
     notes: Mutex<Vec<String>>,
-    /// The pool may be the work of somebody whom this user does not trust: set-id bits and devices have no effect, unless
-    /// mount options ask for them.
+    /// An untrusted user may have made the pool, so set-id bits and devices have no effect unless mount options ask for
+    /// them.
     is_distrusted: bool,
 }
 
@@ -133,7 +133,7 @@ impl Mounts {
         self.made.lock().expect("no code panics while holding the folders")
     }
 
-    /// What is mounted where, in the order of the paths: they are the kernel's, through no symbolic link.
+    /// The mounts, ordered by path. The paths are the kernel's, without symbolic links.
     pub(crate) fn list(&self) -> Vec<(String, PathBuf)> {
         self.notice_unmounted();
         let place = |mount: &Mount| (mount.dataset.clone(), mount.handle.point().to_path_buf());
@@ -157,7 +157,7 @@ impl Mounts {
         seen
     }
 
-    /// The folders that those of `datasets` are mounted on.
+    /// The mount points of `datasets`.
     pub(crate) fn folders(&self, datasets: &[String]) -> Vec<PathBuf> {
         let table = self.table();
         let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
@@ -184,7 +184,7 @@ impl Mounts {
         self.mount_plan(pool, &plan, overrides)
     }
 
-    /// Mounts one file system where mount(8) was told.
+    /// Mounts one file system at the place that was given to mount(8).
     pub(crate) fn mount_at(
         &self,
         pool: &Pool,
@@ -195,7 +195,7 @@ impl Mounts {
         let plan = self.plan(pool, info)?.ok_or(MountError::WrongKind)?;
         let mut overrides = overrides;
         if info.is_snapshot() {
-            // mount(8) always asks for `rw` unless it is told otherwise.
+            // mount(8) passes `rw` unless the user gives `ro`.
             overrides.read_only = None;
         }
         match (plan.target == Target::Legacy, told.by_zfs) {
@@ -265,7 +265,7 @@ impl Mounts {
         Ok(moved)
     }
 
-    /// Shows links again whose mount was taken down and made anew.
+    /// Shows links again after the mount that contains them was mounted again.
     fn show_lost_links(&self) {
         let (handles, lost): (Vec<_>, Vec<_>) = {
             let table = self.table();
@@ -289,7 +289,7 @@ impl Mounts {
         }
     }
 
-    /// What was noticed since it was last asked for.
+    /// Takes the remarks since the last call.
     pub(crate) fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut *self.notes())
     }
@@ -298,7 +298,7 @@ impl Mounts {
         self.notes.lock().expect("no code panics while holding the notes")
     }
 
-    /// Mounts all that belong mounted below `top`, parents first.
+    /// Mounts all file systems below `top` that should be mounted, parents first.
     pub(crate) fn mount_all(&self, pool: &Pool, top: &str, overrides: Overrides) -> pool::Result<Report> {
         let mut plans = self.plans(pool, top)?;
         self.notice_unmounted();
@@ -328,7 +328,7 @@ impl Mounts {
         for (plan, overrides) in plans {
             let done = self.mount_plan(pool, &plan, overrides);
             if matches!(done, Err(MountError::NoKey)) {
-                // What nobody loaded the key of is left out when several are mounted.
+                // When several are mounted, those without a loaded key are left out.
                 continue;
             }
             if let Err(error) = &done {
@@ -340,7 +340,7 @@ impl Mounts {
         report
     }
 
-    /// What the properties of a dataset want, as far as they are trusted.
+    /// The mount plan from the properties of a dataset, as far as they are trusted.
     fn plan(&self, pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<Plan>> {
         let plan = Plan::of(pool, info)?;
         Ok(plan.map(|mut plan| {
@@ -360,7 +360,7 @@ impl Mounts {
         Ok(plans.into_iter().flatten().collect())
     }
 
-    /// Unmounts those of `datasets` that are mounted, children first, and gives what was. If one stays, so do all.
+    /// Unmounts those of `datasets` that are mounted, children first, and returns them. If one fails, all are mounted again.
     pub(crate) fn unmount(
         &self,
         pool: &Pool,
@@ -393,7 +393,7 @@ impl Mounts {
         }
     }
 
-    /// Mounts what was unmounted as it was.
+    /// Mounts unmounted file systems again in the same way.
     pub(crate) fn mount_again(&self, pool: &Pool, down: &[Down]) {
         for mount in down.iter().rev() {
             let Down { dataset, overrides, .. } = mount;
@@ -411,7 +411,7 @@ impl Mounts {
         }
     }
 
-    /// Takes an unmounted one off the table, and away what stood in for it.
+    /// Removes an unmounted file system from the table, with its link.
     fn forget(&self, handle: &Arc<fuse::Mounted>) {
         let mut table = self.table();
         let at = table.iter().position(|mount| Arc::ptr_eq(&mount.handle, handle));
@@ -422,7 +422,7 @@ impl Mounts {
         }
     }
 
-    /// The kernel hands over what programs have written and it still holds back, and it is waited for.
+    /// Makes the kernel write back its dirty pages, and waits for the writes.
     pub(crate) fn write_back(&self) {
         let with_held = |mount: &Mount| (mount.dataset.clone(), mount.handle.clone(), mount.handle.held());
         let mounts: Vec<_> = self.table().iter().map(with_held).collect();
@@ -431,7 +431,7 @@ impl Mounts {
                 tracing::warn!(dataset, %error, "not written back");
             }
         }
-        // All at once: they are served beside each other.
+        // All mounts at once, because they are served in parallel.
         let since = Instant::now();
         for (dataset, handle, held) in &mounts {
             if !handle.settle(*held, since) {
@@ -440,26 +440,26 @@ impl Mounts {
         }
     }
 
-    /// Tells the cache of a session of changes that it did not make, if the dataset is mounted.
+    /// Notifies the cache of a session of changes that it did not make, if the dataset is mounted.
     pub(crate) fn tell(&self, dataset: &str, notices: &[Notice<'_>]) {
         let mounts = self.table();
         let mount = mounts.iter().find(|mount| mount.dataset == dataset);
         let session = mount.map(|mount| mount.handle.session().clone());
-        // Whoever serves the kernel meanwhile does not wait for this.
+        // Threads that serve the kernel do not wait for this lock.
         drop(mounts);
         if let Some(session) = session {
             notices.iter().for_each(|notice| session.changed(*notice));
         }
     }
 
-    /// Limits of space changed, for any of the pool's datasets: before the next `write` each kernel asks how much is left.
+    /// Notifies all mounts that limits of space changed: before the next `write` the kernel asks how much is left.
     pub(crate) fn limits_changed(&self) {
         let sessions: Vec<_> = self.table().iter().map(|mount| mount.handle.session().clone()).collect();
         sessions.iter().for_each(|session| session.changed(Notice::Limits));
     }
 
-    /// A snapshot is about to go: whichever mount has shown it lets it go. That need not be the one of the file system it
-    /// is of: it may have been another's before a clone was promoted.
+    /// Before a snapshot is destroyed: every mount that has it open closes it. After a promotion, this may be the mount of
+    /// another file system than its own.
     pub(crate) fn let_go_of(&self, key: SnapshotKey, leaf: &str) {
         let handles: Vec<_> = self.table().iter().map(|mount| mount.handle.clone()).collect();
         handles.iter().for_each(|handle| handle.let_go_of_snapshot(key, leaf.as_bytes()));
@@ -476,7 +476,7 @@ impl Mounts {
         }
     }
 
-    /// Datasets are called otherwise; their mounts stay where they are. `renamed` need not know snapshots of theirs.
+    /// Renames datasets in the table; their mounts stay. `renamed` need not map names of snapshots.
     pub(crate) fn rename(&self, renamed: impl Fn(&str) -> String) {
         let renamed = |name: &str| match name.split_once('@') {
             Some((fs, leaf)) if renamed(name) == name => format!("{}@{leaf}", renamed(fs)),
@@ -492,7 +492,7 @@ impl Mounts {
         points.sort();
         for point in points.iter().rev() {
             let made = self.made().get(point).copied();
-            // One that is not empty stays, and so does one that somebody put in its place.
+            // A folder that is not empty or was replaced by another one stays.
             if made.is_some_and(|made| made.remove(point).is_ok()) {
                 self.made().remove(point);
             }
@@ -500,8 +500,8 @@ impl Mounts {
     }
 }
 
-/// Does what a mount in use forbids; who looks in only for a moment (a process being started, a desktop, a file that is
-/// being closed) is waited for.
+/// Runs an operation that a mount in use forbids. It waits for short uses, such as a starting process, a desktop, or a file
+/// that is being closed.
 fn patiently(act: impl Fn() -> Result<(), fuse::MountError>) -> Result<(), fuse::MountError> {
     for pause in BUSY_PAUSES {
         match act() {

@@ -1,10 +1,10 @@
-//! Telling systemd how a service is (sd_notify(3)).
+//! Notifying systemd of a service's state (sd_notify(3)).
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends `state` to whoever supervises this process, if anybody does. That it cannot be sent is logged only.
+/// Sends `state` to the supervisor of this process, if there is one. A failure is only logged.
 pub fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return };
     let address = match path.as_bytes().strip_prefix(b"@") {

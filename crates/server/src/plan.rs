@@ -1,4 +1,4 @@
-//! Where the properties of a dataset want it mounted, and where it can be.
+//! The mount point that the properties of a dataset ask for, and the one that is possible.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ use crate::Runtime;
 pub enum Target {
     /// Here.
     At(PathBuf),
-    /// Wherever mount(8) is told: not by us.
+    /// `legacy`: mounted by mount(8) only.
     Legacy,
     /// Nowhere.
     Nowhere,
@@ -35,17 +35,17 @@ pub enum CanMount {
     NoAuto,
 }
 
-/// What the properties of one file system want.
+/// Mount plan of one file system, from its properties.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub dataset: String,
     pub target: Target,
-    /// The mountpoint is not set here, but above or nowhere.
+    /// The mountpoint is inherited or the default.
     pub inherits: bool,
     pub can: CanMount,
     /// Over what is in the folder already.
     pub overlay: bool,
-    /// `target` is where mount(8) was told, not where the properties say.
+    /// `target` was given to mount(8); the properties say otherwise.
     pub told: bool,
     /// The folder that mountpoints lie beneath, if it is not `/`.
     pub altroot: Option<String>,
@@ -53,8 +53,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of a dataset; `None` if it is no file system, or one that is still to be received. A snapshot is mounted only where
-    /// mount(8) is told, and only for reading.
+    /// Plan of a dataset; `None` if it is no file system or an unfinished receive. A snapshot is mounted only by mount(8),
+    /// and read-only.
     ///
     /// # Errors
     /// Its properties cannot be read.
@@ -97,7 +97,7 @@ impl Plan {
             // Only root may have them honoured.
             setuid: usual.setuid && number("setuid")? != 0,
             devices: usual.devices && number("devices")? != 0,
-            // The kernel is told, too, so that everybody sees it.
+            // The kernel gets the option, too, so that all users see it.
             atime: if number("atime")? == 0 { Atime::Off } else { Atime::Dataset },
             synchronous: number("sync")? == SyncMode::Always as u64,
             ..usual
@@ -108,14 +108,14 @@ impl Plan {
         Ok(Some(Plan { dataset, target, inherits, can, overlay, told: false, altroot, options }))
     }
 
-    /// The same file system where mount(8) was told: that goes by no `canmount`.
+    /// The same file system at the place given to mount(8), which ignores `canmount`.
     #[must_use]
     pub fn at(self, point: &Path) -> Plan {
         let target = Target::At(point.to_path_buf());
         Plan { target, inherits: false, can: CanMount::On, overlay: true, told: true, ..self }
     }
 
-    /// Whether `name` of `dataset` is what it is at `top`.
+    /// Whether `dataset` inherits the property `name` from `top`.
     ///
     /// # Errors
     /// Its properties cannot be read.
@@ -152,7 +152,7 @@ pub struct Told {
 /// Properties that a mount option can stand against.
 pub(crate) const MOUNTED: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "xattr"];
 
-/// Mount options given on the command line, which count more than properties until the next mount.
+/// Mount options from the command line. They override properties until the next mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `ro`, `rw`.
@@ -170,7 +170,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Without what properties have changed meanwhile: whoever set them last is right.
+    /// Removes options whose properties were changed meanwhile, because the later change wins.
     pub(crate) fn unless_changed(mut self, old: &MountOptions, new: &MountOptions) -> Overrides {
         for (given, changed) in [
             (&mut self.read_only, old.read_only != new.read_only),
@@ -186,7 +186,7 @@ impl Overrides {
         self
     }
 
-    /// Without what the property `name` settles, which was set just now, be it to what it was.
+    /// Removes the options that belong to the property `name`, which was just set, perhaps to its old value.
     pub(crate) fn settle(&mut self, name: &str) {
         match name {
             "readonly" => self.read_only = None,
@@ -214,8 +214,8 @@ impl Overrides {
     }
 }
 
-/// Where a file system that belongs at `wanted` can be mounted by this user: there, or below the folder for mounts
-/// of the runtime directory.
+/// The place where this user can mount a file system for `wanted`: there, or in the folder for mounts of the runtime
+/// directory.
 pub fn place(wanted: &Path, runtime: &Runtime) -> PathBuf {
     if rustix::process::geteuid().is_root() || is_ours(wanted) {
         return wanted.to_path_buf();

@@ -1,9 +1,8 @@
-//! Folders that file systems are mounted on: which are made and removed here, and what stands in for those that a user
-//! cannot mount on.
+//! Mount points: making and removing their folders, and links for those on which a user cannot mount.
 //!
-//! `fusermount3` becomes root to mount, and the kernel lets nobody into a user's FUSE mount but that user. So below a
-//! user's own mount nothing can be mounted: such a file system goes into a folder of the runtime directory. The server
-//! of the mount that the folder lies in shows a symbolic link in its place (docs/decisions/0011).
+//! `fusermount3` mounts as root, and the kernel lets only the owner into a user's FUSE mount. So nothing can be mounted
+//! below a user's own mount. Such a file system is mounted in a folder of the runtime directory. The server of the upper
+//! mount shows a symbolic link in the place of the folder (docs/decisions/0011).
 
 use std::fs;
 use std::io;
@@ -27,7 +26,7 @@ pub(crate) struct Point {
     pub made: bool,
     /// The folder in a mount of this user where the file system belongs.
     pub inside: Option<Inside>,
-    /// Why it is not where it belongs; `None`: it is.
+    /// Why it is not at its mount point; `None` if it is.
     pub why: Option<Elsewhere>,
     /// What whoever mounts should know.
     pub notes: Vec<String>,
@@ -36,20 +35,20 @@ pub(crate) struct Point {
 /// A folder in a mount of this user.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
-    /// By the path that the property says.
+    /// By the path in the property.
     pub wanted: PathBuf,
-    /// By the path that leads through no symbolic link.
+    /// By the path without symbolic links.
     pub place: PathBuf,
 }
 
 impl Point {
-    /// Finds a place for what belongs at `wanted`, and makes the folder.
+    /// Finds a place for a file system for `wanted`, and makes the folder.
     ///
     /// # Errors
     /// It cannot be made.
     pub(crate) fn prepare(plan: &Plan, wanted: &Path, runtime: &Runtime) -> io::Result<Point> {
         if plan.told {
-            // The folder is the choice of whoever gave the command, and not the pool's.
+            // The user of the command chose the folder, not the pool.
             let at = MountPoint::open(wanted)?;
             return Ok(Point { at, made: false, inside: None, why: None, notes: Vec::new() });
         }
@@ -78,14 +77,14 @@ impl Point {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub inside: Inside,
-    /// Whoever unmounts that one does not wait for this link.
+    /// An unmount of that one does not wait for this link.
     parent: Weak<fuse::Mounted>,
     shown: zpl::session::ShownLink,
 }
 
 impl Link {
-    /// Has the innermost of `mounts` that `inside` lies in show a link to `point` there; `None` where none does, or it
-    /// cannot.
+    /// Shows a link to `point` at `inside`, in the innermost of `mounts` that contains it. `None` if none contains it, or on
+    /// failure.
     pub(crate) fn show(
         inside: &Inside,
         point: &Path,
@@ -110,13 +109,13 @@ impl Link {
         }
     }
 
-    /// Whether it is shown no more: the mount that showed it is gone, or the directory in it.
+    /// Whether it is no longer shown, because its mount or its directory is gone.
     pub(crate) fn is_lost(&self) -> bool {
         self.parent.upgrade().is_none_or(|parent| !parent.is_alive() || !parent.session().shows(&self.shown))
     }
 }
 
-/// Whether `path`, which need not exist, lies in a mount of this user that lets nobody else in.
+/// Whether `path`, which need not exist, lies in a mount that only this user may enter.
 fn is_in_own_mount(path: &Path) -> io::Result<bool> {
     let user = rustix::process::geteuid();
     if user.is_root() {

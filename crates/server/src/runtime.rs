@@ -1,4 +1,4 @@
-//! The runtime directory: sockets of the servers, and mounts of users who own no better place.
+//! The runtime directory: sockets of the servers, and mounts of users who have no other place.
 
 use std::fs;
 use std::io;
@@ -11,9 +11,9 @@ use pool::props::names;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::{Errno, retry_on_intr};
 
-/// Where each user's logins have a folder, called by the user's number.
+/// Parent of the login folders, each named by the user's uid.
 const LOGINS: &str = "/run/user";
-/// What stands behind the name of a socket while it is made.
+/// Suffix of a socket's name while it is being made.
 pub(crate) const FRESH: &str = ".new";
 
 /// Where sockets are. Only its owner may enter it.
@@ -61,8 +61,8 @@ impl Runtime {
         Ok(self.folder.join(format!("{pool}.{extension}")))
     }
 
-    /// The name of `pool`, for one server as long as it keeps what it gets; `None` when another one has it. Whoever dies
-    /// lets go of it.
+    /// Reserves the name `pool` for one server, until the returned value is dropped or the process ends. `None` if another
+    /// server has it.
     ///
     /// # Errors
     /// The file that is locked cannot be made, or no pool can have that name.
@@ -76,13 +76,13 @@ impl Runtime {
         }
     }
 
-    /// Below this a user without rights elsewhere has their mounts.
+    /// Folder for mounts of a user who has no rights elsewhere.
     #[must_use]
     pub fn mounts(&self) -> PathBuf {
         self.folder.join("mnt")
     }
 
-    /// Where a user mounts `dataset` if it belongs into another mount of theirs.
+    /// Place for `dataset` if its mount point lies in another mount of the user.
     #[must_use]
     pub fn within(&self, dataset: &str) -> PathBuf {
         // No name has a `%` in it.
@@ -94,7 +94,7 @@ impl Runtime {
     /// # Errors
     /// It cannot be made, or is not this user's alone.
     pub fn create(&self) -> io::Result<()> {
-        // In a folder for all, such as /tmp, somebody else may have been there first.
+        // In a public folder such as /tmp, another user may have made it first.
         if fs::symlink_metadata(&self.folder).is_ok_and(|found| found.is_symlink()) {
             return Err(io::Error::other("it is a symbolic link"));
         }

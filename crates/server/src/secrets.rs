@@ -2,8 +2,8 @@
 
 use rustix::process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior, setrlimit};
 
-/// From now on no core dump is made of this process, and no process of the same user may look into its memory: it is about
-/// to hold a key.
+/// Call it before the process holds a key. It disables core dumps, and access to the memory by other processes of the same
+/// user.
 pub fn keep_secrets() {
     let none = rustix::process::Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
     if let Err(error) = setrlimit(Resource::Core, none) {

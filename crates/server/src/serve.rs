@@ -1,4 +1,4 @@
-//! The server itself: opens the pool, mounts, listens, and lets go of all in order.
+//! The server: opens the pool, mounts, listens, and closes everything in order.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,14 +32,14 @@ use crate::{Counters, Runtime, log, start, wire};
 const CONNECTIONS_MAX: usize = 256;
 /// How long commands that are being carried out may take to stop when the server must end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a command may take that changes something, before whoever wants the server to end is told.
+/// After this long, a changing command that delays the end of the server is reported to the requester.
 const MOMENT: Duration = Duration::from_secs(5);
-/// How long who only looks waits for the txg in the making: longer than most, far shorter than one that takes a minute
-/// to compress.
+/// Time limit of a reading command's wait for the open txg. Most syncs are shorter; one that compresses for a minute is much
+/// longer.
 const LOOK: Duration = Duration::from_millis(500);
-/// Between two looks at whether a pool that is waited for is being let go of.
+/// Interval of the checks, during a wait, whether the pool is being exported.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long whoever still uses the pool is waited for at its end.
+/// Time limit at the end of the server for remaining users of the pool.
 const LETTING_GO: Duration = Duration::from_secs(10);
 /// A connection that says nothing is closed after this.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -56,10 +56,10 @@ pub struct Stdio {
 
 /// Runs command lines on a live pool. The `cli` crate implements it, because it holds the commands.
 pub trait Commands: Send + Sync {
-    /// Carries out `job`, until `stop` is raised at the longest. Gives the exit status.
+    /// Runs `job` until it ends or `stop` is raised. Returns the exit status.
     fn run(&self, job: &Job, live: &Arc<Live>, stdio: Stdio, stop: &Arc<AtomicBool>) -> u8;
 
-    /// Whether `job` only looks on, again and again: whoever ends the server ends it, too.
+    /// Whether `job` only repeats reports, so that the end of the server may end it.
     fn looks_on(&self, job: &Job) -> bool;
 
     /// Whether another user of the machine may have a command line carried out.
@@ -68,7 +68,7 @@ pub trait Commands: Send + Sync {
     /// One line that says why not.
     fn judge(&self, question: &Question) -> Result<(), String>;
 
-    /// Notes where the devices of a pool are, which are others than before.
+    /// Records the new paths of a pool's devices.
     ///
     /// # Errors
     /// One line that says why not.
@@ -83,15 +83,15 @@ pub struct Serve {
     pub options: pool::Options,
     /// Where the socket goes.
     pub runtime: Runtime,
-    /// The folder for a socket that other users of the machine may reach; `None`: they cannot look at the pool.
+    /// The folder for the socket for other users; `None`: there is no such socket.
     pub visitors: Option<PathBuf>,
-    /// Mount what belongs mounted, with these options; `None`: nothing yet.
+    /// Mount all file systems that should be mounted, with these options; `None`: mount nothing yet.
     pub mount: Option<Overrides>,
-    /// Log here and tell whoever started it when it is ready; `None`: log to standard error.
+    /// Log to this file and report readiness to the parent process; `None`: log to standard error.
     pub background: Option<PathBuf>,
 }
 
-/// Each mount takes a dozen descriptors: shells hand down a limit that is soon reached, and may be raised.
+/// Each mount takes a dozen descriptors. The limit inherited from shells is low, so it is raised.
 fn allow_many_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, ..limit };
@@ -100,8 +100,8 @@ fn allow_many_descriptors() {
     }
 }
 
-/// Has the kernel back this process's memory with 4 KiB pages only. The allocator asks for transparent huge pages: then
-/// the first byte of each thread's buffers takes 2 MiB, and a freed record gives nothing back while its neighbour is in use.
+/// Disables transparent huge pages for this process. The allocator asks for them, but then the first byte of each thread's
+/// buffers takes 2 MiB, and a freed record returns no memory while its neighbour is in use.
 fn use_small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::warn!(%error, "the server may take several times as much memory: huge pages stay in use");
@@ -127,7 +127,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     };
     allow_many_descriptors();
     use_small_pages();
-    // Before anything that a signal could leave half done.
+    // This comes before all steps that a signal could interrupt half-way.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Signals)?;
     let pool = Pool::import(&found, options)?;
     if let Err(error) = zpl::replay_logs(&pool) {
@@ -156,7 +156,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     });
     tracing::info!(pool = name, version = env!("CARGO_PKG_VERSION"), "imported");
     let mut ready = server.mount(mount);
-    // What is in the files of another user does not decide where this server listens.
+    // Contents of another user's files must not decide where this server listens.
     if mount.is_some() && owner.is_none() {
         server.live.restore_exports();
     }
@@ -169,18 +169,18 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     }
     notify("READY=1");
     server.clone().listen_to_signals(signals);
-    // From here on somebody can reach this process to have refused writes tried again.
+    // From here on clients can reach this process to retry refused writes.
     server.suspend_on_refusal();
     server.watch_devices();
     server.accept(&listener);
     notify("STOPPING=1");
-    // Nobody may be let in while the pool is being let go of.
+    // No client may connect while the pool is being exported.
     let _ = fs::remove_file(&socket);
     drop((listener, visitors, held));
     server.finish()
 }
 
-/// The other user who owns a file that the pool of root lies in, and so can put anything into it.
+/// The other user who owns a device file of root's pool, and so can write anything into it.
 fn other_owner(found: &Found) -> Option<u32> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -189,7 +189,7 @@ fn other_owner(found: &Found) -> Option<u32> {
     files.filter(|file| file.is_file()).map(|file| file.uid()).find(|owner| *owner != 0)
 }
 
-/// What is said of a pool in files of another user, unless the mount options settle it.
+/// The remark about a pool in files of another user, unless mount options decide it.
 fn distrust(name: &str, owner: u32, given: Option<Overrides>) -> Option<String> {
     let given = given.unwrap_or_default();
     (given.setuid.is_none() || given.devices.is_none()).then(|| {
@@ -213,7 +213,7 @@ struct Connection {
 struct State {
     next: u64,
     connections: BTreeMap<u64, Connection>,
-    /// How to end, and who is to be told when it is done.
+    /// How to end, and the connection that gets the answer.
     ending: Option<Ending>,
 }
 
@@ -221,7 +221,7 @@ struct Ending {
     pool: Pool,
     stop: Stop,
     asker: Option<UnixStream>,
-    /// What is lost with the writes that were given up.
+    /// The loss caused by dropped writes.
     lost: Option<String>,
 }
 
@@ -277,7 +277,7 @@ impl Server {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not taken");
-                    // Out of descriptors, say: not to be asked again at once.
+                    // For example out of descriptors, so it pauses before the next try.
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -346,7 +346,7 @@ impl Server {
                 },
                 Request::Events { clear } => self.events(clear),
                 Request::Stop(stop) => match self.stop(id, stop, Some(&stream)) {
-                    // Whoever asked is told when all is done.
+                    // The requester gets the answer when all is done.
                     Ok(()) => return Ok(()),
                     Err(refusal) => Reply::Refused(refusal),
                 },
@@ -356,7 +356,7 @@ impl Server {
         Ok(())
     }
 
-    /// Gives a lease and waits until nobody wants it any more.
+    /// Grants a lease and waits until the client drops it.
     fn lease(&self, stream: &UnixStream, fresh: Fresh) -> io::Result<()> {
         if fresh == Fresh::Files {
             self.live.write_back();
@@ -368,16 +368,16 @@ impl Server {
         self.leases.fetch_add(1, Ordering::Relaxed);
         stream.set_read_timeout(None)?;
         let given = wire::send(stream, &Reply::Lease { uberblock: lease.uberblock().encode().to_vec() }, &[]);
-        // Nothing more is expected but the end.
+        // The only expected event is the end of the connection.
         let ended = given.and_then(|()| wire::receive::<Request>(stream));
         self.leases.fetch_sub(1, Ordering::Relaxed);
         drop(lease);
         ended.map(drop)
     }
 
-    /// Waits for what a lease is to have, but not for a pool that is being let go of.
+    /// Waits until the state is recent enough for the lease, but not if the pool is being exported.
     fn wait_for_lease(&self, fresh: Fresh) -> Result<Lease, Refusal> {
-        // Whoever ends the server wants the pool for itself: it is not kept meanwhile.
+        // The end of the server needs the pool exclusively, so this does not hold it meanwhile.
         let awaited = self.live.pool().map_err(|_| Refusal::Stopping)?.await_lease();
         let until = (fresh == Fresh::Soon).then(|| Instant::now() + LOOK);
         if fresh == Fresh::Last {
@@ -389,7 +389,7 @@ impl Server {
                 Ok(false) if self.live.is_closing() => return Err(Refusal::Stopping),
                 Ok(false) if until.is_none_or(|until| Instant::now() < until) => {}
                 Ok(false) => break,
-                // What was synced last is whole: nothing is written any more.
+                // The last synced state is complete, because nothing is written any more.
                 Err(pool::Error::Stopped(_)) if fresh == Fresh::Soon => break,
                 Err(error) => return Err(Refusal::Other(error.to_string())),
             }
@@ -397,7 +397,7 @@ impl Server {
         Ok(awaited.take())
     }
 
-    /// Carries out a command line; that its client goes away stops it.
+    /// Runs a command line. The end of its client stops it.
     fn run(&self, id: u64, stream: &UnixStream, job: &Job, fds: Vec<OwnedFd>) -> Reply {
         let Ok([input, out, err]) = <[OwnedFd; 3]>::try_from(fds) else {
             return Reply::Refused(Refusal::Other("standard input, output and error are missing".into()));
@@ -452,7 +452,7 @@ impl Server {
         }
     }
 
-    /// Unmounts everything and has the server end, or leaves all as it is.
+    /// Unmounts everything and ends the server, or leaves everything unchanged.
     fn stop(&self, id: u64, stop: Stop, asker: Option<&UnixStream>) -> Result<(), Refusal> {
         let pool = self.live.pool().map_err(|_| Refusal::Stopping)?;
         self.check_deleted(&pool, &stop)?;
@@ -461,7 +461,7 @@ impl Server {
         if stop.force {
             self.stop_commands();
         }
-        // Who changes something is done in a moment, or is at work for long.
+        // A changing command ends soon, or takes long.
         let began = Instant::now();
         let Some(turn) = self.live.turn_unless(|| began.elapsed() > MOMENT) else {
             return Err(Refusal::Working);
@@ -492,7 +492,7 @@ impl Server {
         Ok(())
     }
 
-    /// Asks all commands to stop and waits until they did, but not for ever.
+    /// Asks all commands to stop, and waits for them for a limited time.
     fn stop_commands(&self) {
         let until = Instant::now() + PATIENCE;
         let mut state = self.state();
@@ -528,7 +528,7 @@ impl Server {
                         Err(Refusal::Working) => {
                             tracing::warn!("waits for commands that are being carried out")
                         }
-                        // What programs wrote is not given up while there is hope.
+                        // Data of programs is not dropped while a write may still succeed.
                         Err(error @ Refusal::Stuck(_)) => tracing::error!(%error, "waits for the pool"),
                         Err(error) => {
                             tracing::error!(%error, "cannot end now");
@@ -546,7 +546,7 @@ impl Server {
     /// Lets go of everything.
     fn finish(&self) -> Result<(), ServeError> {
         let Some(Ending { pool, stop, asker, lost }) = self.state().ending.take() else { return Ok(()) };
-        // Readers elsewhere lose their lease; commands are done.
+        // Other readers lose their leases; all commands have ended.
         let mut state = self.state();
         for connection in state.connections.values() {
             let _ = connection.stream.shutdown(std::net::Shutdown::Read);
@@ -582,7 +582,7 @@ impl Server {
     }
 }
 
-/// Waits until `done`; meanwhile raises `stop` when the other end of `stream` has nothing more to say.
+/// Waits until `done`. Raises `stop` when the other end of `stream` closes.
 fn watch(stream: &UnixStream, done: &OwnedFd, stop: &AtomicBool) {
     let mut listening = true;
     loop {

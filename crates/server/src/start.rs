@@ -15,16 +15,15 @@ use crate::visitors;
 /// The longest word of a starting server, in bytes.
 const READY_MAX: u64 = 16 << 20;
 
-/// Starts this program with `words` (`serve POOL --ready …`) and waits until it says that it is ready.
+/// Starts this program with `words` (`serve POOL --ready …`) and waits until it reports that it is ready.
 ///
-/// # Errors
-/// [`ClientError::Start`]: it ended before. Why, it said on standard error.
+/// # Errors [`ClientError::Start`]: it ended before. It printed the reason on standard error.
 pub fn start<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Result<Ready, ClientError> {
     let failed = |error: io::Error| ClientError::Start(error.to_string());
     let mut command = Command::new("/proc/self/exe");
     command.arg0("cenote").args(words).current_dir("/");
     for name in ["CENOTE_RUN_DIR", "CENOTE_STATE_DIR", visitors::VARIABLE] {
-        // Relative to where we are, not to where the server will be.
+        // Relative to the present working directory, not to that of the server.
         if let Some(folder) = std::env::var_os(name).filter(|folder| !folder.is_empty()) {
             command.env(name, std::path::absolute(&folder).unwrap_or_else(|_| folder.into()));
         }
@@ -47,15 +46,14 @@ pub fn start<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Result<Read
 /// # Errors
 /// The log cannot be opened.
 pub fn settle(file: &Path) -> io::Result<File> {
-    // Fails only for the leader of a group of processes, which whoever was started this way is not.
+    // This fails only for the leader of a process group; a child started this way is none.
     let _ = rustix::process::setsid();
-    // It was started by way of /proc/self/exe, which would be its name in lists of processes.
+    // It was started through /proc/self/exe, so without this its process name would be `exe`.
     let _ = rustix::thread::set_name(c"cenote");
     log::to_file(file)
 }
 
-/// Says that the server is ready, to whoever started it. From now on nothing of theirs is held: what is said on
-/// standard error goes into the log.
+/// Reports readiness to the parent process and closes its standard streams. From now on standard error goes into the log.
 pub(crate) fn say_ready(ready: &Ready, log: &File) -> io::Result<()> {
     let mut out = io::stdout();
     let text = serde_json::to_vec(ready)?;

@@ -1,4 +1,4 @@
-//! Looking at a pool that belongs to root as another user of the machine: one question, one answer.
+//! Reading the state of root's pool as another user of the machine: one question, one answer.
 //!
 //! From:   `cli` of a visitor: a user who may not use the socket by which root's commands reach the pool's server.
 //! To:     the server's second socket, which answers fixed reading commands only (`serve::visitors`).
@@ -21,7 +21,7 @@ use crate::Runtime;
 pub const READER: &str = "cenote-visit";
 /// Names another folder for the sockets for visitors; an empty value means none.
 pub const VARIABLE: &str = "CENOTE_VISITORS_DIR";
-/// Changes whenever a message changes in a way that the other side would misunderstand.
+/// Protocol version. It is increased with each incompatible change of a message.
 pub const PROTOCOL: u32 = 1;
 /// Most bytes that the answer to one question may have on standard output, and as many on standard error.
 pub const OUTPUT_MAX: u64 = 8 << 20;
@@ -31,11 +31,11 @@ const QUESTION_MAX: u32 = 64 << 10;
 const HEAD_MAX: u32 = 128 << 10;
 /// Where the sockets are, one for each pool.
 const USUAL: &str = "/run/cenote-visitors";
-/// Anybody may list the folder and reach the sockets in it; only root may change it.
+/// All users may list the folder and reach its sockets; only root may change it.
 const FOLDER_MODE: u32 = 0o755;
-/// The longest that a visitor waits for an answer: more than a server takes for it.
+/// Time limit of a visitor's wait for an answer. It is longer than the server's own limit.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a visitor asks again while the server answers too many others.
+/// How long a visitor repeats a question while the server is busy with others.
 const BUSY: Duration = Duration::from_secs(5);
 /// Between two such tries.
 const RETRY: Duration = Duration::from_millis(50);
@@ -96,7 +96,7 @@ pub enum AskError {
         /// Who listens.
         user: u32,
     },
-    /// The server went away, or answered nonsense.
+    /// The server ended, or its answer is invalid.
     #[error("the server of the pool does not answer: {0}")]
     Broken(#[from] io::Error),
     /// The server refuses.
@@ -104,7 +104,7 @@ pub enum AskError {
     Refused(String),
 }
 
-/// The folder of the sockets for visitors, if there is to be one.
+/// The folder of the sockets for visitors, if they are enabled.
 #[must_use]
 pub fn folder() -> Option<PathBuf> {
     match std::env::var_os(VARIABLE).map(PathBuf::from) {
@@ -165,7 +165,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     if owner != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other(format!("it belongs to user {owner}")));
     }
-    // The mask for new files may have taken permissions away.
+    // The umask may have removed permissions.
     Ok(fchmod(&opened, Mode::from_raw_mode(FOLDER_MODE))?)
 }
 
@@ -188,7 +188,7 @@ pub fn ask(pool: &str, question: &Question) -> Result<Printed, AskError> {
     }
 }
 
-/// Asks at a socket; `None` when the server answers too many others.
+/// Sends a question to a socket; `None` if the server is busy with others.
 fn ask_once(path: &Path, question: &Question) -> Result<Option<Printed>, AskError> {
     let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::Absent,
@@ -211,7 +211,7 @@ fn ask_once(path: &Path, question: &Question) -> Result<Option<Printed>, AskErro
     }
 }
 
-/// A connection on which everything together must be done within a time, however slow the other side is.
+/// A connection with a time limit for all its messages together.
 pub(crate) struct Timed<'a> {
     stream: &'a UnixStream,
     until: Instant,
@@ -298,7 +298,7 @@ impl Write for Timed<'_> {
     }
 }
 
-/// A socket says that its time is over as if it were asked not to block.
+/// A socket reports the end of its time limit as `EWOULDBLOCK`.
 fn late(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
@@ -345,7 +345,7 @@ mod tests {
         let reading = std::thread::spawn(move || {
             Timed::new(&there, Duration::from_millis(200)).receive_question().map_err(|error| error.kind())
         });
-        // Each byte comes in time for itself; the writer stops when the reader is gone.
+        // Each byte arrives within the limit of one read. The writer stops when the reader is gone.
         here.write_all(&1000u32.to_le_bytes()).unwrap();
         while here.write_all(b" ").is_ok() {
             std::thread::sleep(Duration::from_millis(20));

@@ -42,8 +42,7 @@ pub fn send(mut stream: &UnixStream, message: &impl Serialize, fds: &[BorrowedFd
 
 /// Receives one message with its file descriptors; `None` when the other side closed the connection.
 ///
-/// # Errors
-/// It broke off within a message, or what was sent is no message.
+/// # Errors The connection ended inside a message, or the bytes are no message.
 pub fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut header = [0; 4];
     let mut fds = Vec::new();
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_without_taking_memory() {
+    fn invalid_messages_are_refused_without_taking_memory() {
         for bytes in [&b"\xff\xff\xff\xff"[..], b"\x02\0\0\0{", b"\x02\0\0\0[]", b"\x01\0"] {
             let (mut here, there) = UnixStream::pair().unwrap();
             here.write_all(bytes).unwrap();

@@ -14,7 +14,7 @@ use crate::listing::{add_name, each};
 use crate::replies::Entry;
 
 impl Snapshots {
-    /// A folder, and how long its name holds.
+    /// A folder, and how long the kernel may cache its name.
     fn folder(&self, folder: Folder, entry_ttl: Duration) -> Answer<Entry> {
         let attr = self.folder_attr(folder)?;
         Ok(Entry { attr, generation: Generation(0), attr_ttl: folder_ttl(folder), entry_ttl })
@@ -26,7 +26,7 @@ impl Snapshots {
         self.folder(Folder::Control, SHORT)
     }
 
-    /// What `name` means in a folder. The kernel knows it then.
+    /// Looks up `name` in a folder. The kernel knows the node after that.
     pub(crate) fn find_in(&self, within: Folder, name: &[u8]) -> Answer<Entry> {
         match self.head.session.find_in_control(within, name).map_err(errno::from)? {
             Meaning::Folder(folder) => {
@@ -64,7 +64,7 @@ impl Snapshots {
     }
 }
 
-/// How long the attributes of a folder hold.
+/// How long the kernel may cache the attributes of a folder.
 pub(crate) fn folder_ttl(folder: Folder) -> Duration {
     if folder == Folder::Snapshots { SHORT } else { LONG }
 }

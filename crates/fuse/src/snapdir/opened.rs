@@ -22,11 +22,11 @@ use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 
-/// How long the kernel takes at most, as a rule, to say what it forgot.
+/// Usual time for the kernel to report dropped nodes.
 const FORGETTING: Duration = Duration::from_millis(50);
-/// How long nothing may happen before what the kernel has not forgotten counts as used by somebody.
+/// After this long without a report, nodes that the kernel still has count as used.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long it may go on forgetting.
+/// Maximal time for the kernel to drop nodes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The snapshots of a mounted file system, as far as the kernel knows them.
@@ -36,7 +36,7 @@ pub(crate) struct Snapshots {
     this: Weak<Snapshots>,
     threads: usize,
     state: Mutex<State>,
-    /// What the kernel was told of `snapdir`.
+    /// The value of `snapdir` that the kernel knows.
     told: Mutex<SnapDir>,
     /// Where it is mounted, once it is.
     place: OnceLock<(PathBuf, Device)>,
@@ -75,7 +75,7 @@ impl Snapshots {
             }
         })?;
         let mut state = self.state();
-        // Somebody else may have been as quick.
+        // Another thread may have opened it meanwhile.
         if let Some(bridge) = state.enter(key) {
             return Ok(bridge);
         }
@@ -92,7 +92,7 @@ impl Snapshots {
         drop(idle);
         if too_many.is_some() {
             let this = self.this.clone();
-            // Not here: the kernel may be waiting for us in that very folder.
+            // This must not run here, because the kernel may wait for this thread in that folder.
             self.seeker.run(Box::new(move || {
                 let (Some(snapshots), mut next) = (this.upgrade(), too_many) else { return };
                 while let Some((key, name)) = next {
@@ -111,7 +111,7 @@ impl Snapshots {
         self.enter(key, &name)
     }
 
-    /// The snapshot at a place. What the kernel knows of keeps it open, but a file handle may name one that was closed.
+    /// The snapshot in a slot. Nodes that the kernel knows keep it open, but an NFS file handle may name a closed one.
     pub(crate) fn at(&self, slot: Slot) -> Answer<Arc<Bridge>> {
         self.opened(slot).map_or_else(|| self.open_again(slot), Ok)
     }
@@ -120,8 +120,7 @@ impl Snapshots {
         self.state().open.get(&slot).map(|opened| opened.bridge.clone())
     }
 
-    /// Opens the snapshot that has this place as a rule. Where it is another than the one that was meant, the kernel sees
-    /// that by the generations of its nodes.
+    /// Opens the snapshot that usually has this slot. If another one was meant, the generations of its nodes differ.
     fn open_again(&self, slot: Slot) -> Answer<Arc<Bridge>> {
         let listed = self.listed(|id| Slot::choice(id, 0) == slot)?;
         let key = self.head.fs()?.snapshot_named(&listed.name).map_err(errno::from)?.ok_or(Errno::ESTALE)?;
@@ -142,7 +141,7 @@ impl Snapshots {
         }
     }
 
-    /// The root of the snapshot called `name`, which the kernel knows once more then.
+    /// Looks up the root of the snapshot `name`, and counts one more use by the kernel.
     pub(crate) fn find(&self, name: &[u8]) -> Answer<Entry> {
         let Some(key) = self.head.fs()?.snapshot_named(name).map_err(errno::from)? else {
             return self.recalled(name).map_or(Err(Errno::ENOENT), |id| self.root(id));
@@ -157,7 +156,7 @@ impl Snapshots {
         let attr = attr(&stat, INodeNo(bridge.kernel.numbers.root()));
         let generation = Generation(stat.generation ^ bridge.kernel.numbers.salt());
         let mut state = self.state();
-        // Of another snapshot that had this number, the kernel is still to forget as often as it was told.
+        // The kernel still has to drop its uses of another snapshot that had this number.
         let before = state.roots.get(&key.id).map_or(0, |root| root.count);
         let root = Root { key, name: name.to_vec(), count: before + 1, attr, generation };
         let entry = root.entry();
@@ -165,7 +164,7 @@ impl Snapshots {
         Ok(entry)
     }
 
-    /// A root that the kernel knows, once more; or one that it forgot, and has by a file handle or a file below it.
+    /// Counts one more use of a root. The kernel may also reach a dropped root by a file handle or a file below it.
     pub(crate) fn root(&self, id: ObjectId) -> Answer<Entry> {
         if let Some(root) = self.state().roots.get_mut(&id) {
             root.count += 1;
@@ -179,7 +178,7 @@ impl Snapshots {
         self.state().roots.get(&id).map(|root| root.attr).ok_or(Errno::ESTALE)
     }
 
-    /// The kernel forgot a root as often as it was told of it `count` times.
+    /// The kernel dropped `count` uses of a root.
     pub(crate) fn forget_root(&self, id: ObjectId, count: u64) {
         let mut state = self.state();
         let Some(root) = state.roots.get_mut(&id) else { return };
@@ -193,7 +192,7 @@ impl Snapshots {
         }
     }
 
-    /// The kernel forgot a node of the snapshot at `slot`.
+    /// The kernel dropped a node of the snapshot in `slot`.
     pub(crate) fn forget_within(&self, slot: Slot, forget: impl FnOnce(&Bridge)) {
         let Some(bridge) = self.opened(slot) else { return };
         forget(&bridge);
@@ -213,9 +212,8 @@ impl Snapshots {
         self.state().open.len()
     }
 
-    /// Has the kernel forget a snapshot, called `name` now, that is about to be destroyed, and closes it, unless somebody
-    /// uses it: then it is open after this. It may be that of another file system by now. Not to be called by a thread
-    /// that serves requests.
+    /// Before a destroy: makes the kernel drop the snapshot, now called `name`, and closes it. If it is in use, it stays
+    /// open. It may meanwhile belong to another file system. Do not call it from a thread that serves requests.
     pub(crate) fn let_go(&self, key: SnapshotKey, name: &[u8]) {
         if !self.is_known(key) {
             return;
@@ -231,7 +229,7 @@ impl Snapshots {
         }
         let began = Instant::now();
         let (mut last, mut since) = (None, began);
-        // What it forgets it says in its own time.
+        // The kernel reports dropped nodes later.
         loop {
             let mut state = self.state();
             let closed = state.take_forgotten(key);
@@ -245,7 +243,7 @@ impl Snapshots {
                 return;
             }
             if began.elapsed() > PATIENCE {
-                // Somebody walks through it: others wait for who asked.
+                // A program uses it: the caller waits for a while.
                 break;
             }
             if last != Some((left, open)) {
@@ -262,8 +260,8 @@ impl Snapshots {
         }
     }
 
-    /// Makes the kernel forget what it can of a snapshot that has no name in this file system any more. A folder
-    /// without a place cannot be invalidated, so it gets one for a moment.
+    /// Makes the kernel drop what it can of a snapshot that has no name in this file system any more. A folder without a
+    /// name cannot be invalidated, so it gets a temporary one.
     fn recall(&self, id: ObjectId) {
         let name = recall_name(id);
         self.state().recalled.insert(id);
@@ -272,7 +270,7 @@ impl Snapshots {
         self.expel(&name);
     }
 
-    /// The dataset that is just looked for by this name.
+    /// The dataset for which this temporary name stands.
     fn recalled(&self, name: &[u8]) -> Option<ObjectId> {
         let state = self.state();
         state.recalled.iter().copied().find(|id| recall_name(*id) == name)
@@ -283,7 +281,7 @@ impl Snapshots {
         state.is_known(key) || state.at(key).is_some() || state.is_closing(key)
     }
 
-    /// Has the kernel forget a snapshot, so that it is closed if nobody uses it; whether it is.
+    /// Makes the kernel drop a snapshot, so that it closes if it is unused. Returns whether it closed.
     fn send_away(&self, key: SnapshotKey, name: &[u8]) -> bool {
         self.expel(name);
         let until = Instant::now() + FORGETTING;
@@ -297,19 +295,19 @@ impl Snapshots {
         true
     }
 
-    /// Makes the kernel forget what it can of the snapshot called `name`. What is in use it keeps, but out of its place.
+    /// Makes the kernel drop what it can of the snapshot `name`. The kernel keeps used nodes, but detached from the folder.
     fn expel(&self, name: &[u8]) {
         self.head
             .kernel
             .tell(|kernel| kernel.inval_entry(INodeNo(Folder::Snapshots.number()), name_of(name)));
     }
 
-    /// Has the kernel look for a snapshot, as programs do: what it knows of it comes to be in its place, or back there.
+    /// Makes the kernel look up a snapshot, as programs do. This attaches its known nodes to the folder again.
     fn look(&self, name: &[u8]) {
         let Some((point, device)) = self.place.get() else { return };
         if Device::at(point).is_ok_and(|there| there == *device) {
             let path = point.join(name_of(CONTROL)).join(name_of(SNAPSHOT)).join(name_of(name));
-            // If it is not there, nothing is lost.
+            // A missing snapshot is no error.
             let _ = std::fs::symlink_metadata(path);
         }
     }
@@ -340,7 +338,7 @@ impl Snapshots {
     }
 }
 
-/// What a snapshot is called for as long as a look takes; no snapshot can have the name.
+/// A temporary name for a look-up, which no real snapshot can have.
 fn recall_name(id: ObjectId) -> Vec<u8> {
     format!("@{}", id.0).into_bytes()
 }

@@ -1,5 +1,4 @@
-//! Each message goes to whom its node belongs to: the file system that is mounted, one of its snapshots, or what is made
-//! up between the two.
+//! Sends each message to the owner of its node: the mounted file system, one of its snapshots, or the folders of `.zfs`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -55,7 +54,7 @@ enum At<'a> {
     Folder(Folder),
     /// The link that is shown in place of this directory.
     Link(ObjectId),
-    /// Nobody's: its snapshot is no more, or cannot be opened.
+    /// A node without an owner: its snapshot was destroyed or cannot be opened.
     Nowhere(Errno),
 }
 
@@ -75,7 +74,7 @@ impl Router {
         snapshot.map_or_else(At::Nowhere, |bridge| At::Tree(Tree::Snapshot(bridge)))
     }
 
-    /// What `name` means where it does not mean what is stored.
+    /// The node of `name` if it is not a stored entry.
     fn find(&self, parent: INodeNo, name: &[u8]) -> Option<Answer<Entry>> {
         Some(match (Node::of(parent.0), name) {
             (Node::Head, CONTROL) if parent == INodeNo::ROOT && !self.head.session.is_snapshot() => {
@@ -124,7 +123,7 @@ impl Router {
         }
     }
 
-    /// The file system in which a message about two nodes stays; `across` when it does not.
+    /// The file system of both nodes of a message; the error `across` if they differ.
     fn both(&self, one: INodeNo, other: INodeNo, across: Errno) -> Answer<Tree<'_>> {
         match (self.at(one), self.at(other)) {
             (At::Nowhere(errno), _) | (_, At::Nowhere(errno)) => Err(errno),
@@ -138,7 +137,7 @@ fn refusal(folder: Folder) -> Errno {
     errno::from(Session::control_refusal(folder))
 }
 
-/// Methods that send a message on to the file system of its node. What a folder answers is behind `else`.
+/// Methods that pass a message on to the file system of its node. `else` is the answer of a folder.
 macro_rules! send_on {
     ($(fn $name:ident($node:ident $(, $arg:ident: $kind:ty)*; $reply:ty) else |$folder:pat_param| $refusal:expr;)*) => {
         $(
@@ -256,7 +255,7 @@ impl Filesystem for Router {
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.at(ino) {
-            // Whether the kernel goes on asking is the same for all nodes of a mount.
+            // The answer, whether the kernel asks again, is the same for all nodes of a mount.
             At::Tree(tree) => tree.open(request, ino, flags, reply),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EISDIR),
             At::Nowhere(errno) => reply.error(errno),
@@ -295,7 +294,7 @@ impl Filesystem for Router {
             return self.head.write(request, ino, fh, offset, data, write_flags, flags, lock_owner, reply);
         }
         reply.error(Errno::EROFS);
-        // What a program wrote to a mapping of the file is in the page cache, and must not stay there.
+        // Data that a program wrote to a mapping of the file is in the page cache and must be dropped.
         let head = self.head.shared.clone();
         self.head.seeker.run(Box::new(move || head.kernel.tell(|kernel| kernel.inval_inode(ino, 0, 0))));
     }
@@ -403,7 +402,7 @@ impl Filesystem for Router {
         flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        // Out of a snapshot the kernel copies by itself then.
+        // The kernel then copies from the snapshot by itself.
         let across = if Node::of(ino_out.0) == Node::Head { Errno::EXDEV } else { Errno::EROFS };
         match self.both(ino_in, ino_out, across) {
             Ok(tree) => tree.copy_file_range(

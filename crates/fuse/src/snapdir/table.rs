@@ -1,4 +1,5 @@
-//! Which snapshots of a mount are open and where, which roots the kernel knows, and which may be closed.
+//! Table of the open snapshots of a mount with their slots, of the roots that the kernel knows, and of the snapshots that
+//! may be closed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -11,9 +12,9 @@ use crate::attributes::{LONG, SHORT};
 use crate::bridge::Bridge;
 use crate::replies::Entry;
 
-/// Snapshots that stay open although the kernel knows no more of them than the root.
+/// Number of snapshots that stay open although the kernel knows only their root.
 const IDLE_MAX: usize = 4;
-/// Open snapshots beyond which the kernel is asked to forget one.
+/// With more open snapshots than this, the kernel is asked to drop one.
 const OPEN_MAX: usize = 32;
 
 #[derive(Default)]
@@ -21,7 +22,7 @@ pub(crate) struct State {
     pub(crate) roots: HashMap<ObjectId, Root>,
     pub(crate) slots: HashMap<SnapshotKey, Slot>,
     pub(crate) open: HashMap<Slot, Opened>,
-    /// Those that are just being closed: the pool counts them as in use until that is done.
+    /// Snapshots that are being closed. The pool counts them as in use until this is done.
     pub(crate) closing: HashMap<SnapshotKey, Weak<Dataset>>,
     /// Datasets that are looked for by [`super::opened::recall_name`].
     pub(crate) recalled: HashSet<ObjectId>,
@@ -32,9 +33,9 @@ pub(crate) struct State {
 /// The root of a snapshot, which the kernel knows.
 pub(crate) struct Root {
     pub(crate) key: SnapshotKey,
-    /// As it was called when it was last looked up.
+    /// Its name at the last look-up.
     pub(crate) name: Vec<u8>,
-    /// How often the kernel was told of it.
+    /// Number of uses by the kernel.
     pub(crate) count: u64,
     pub(crate) attr: FileAttr,
     pub(crate) generation: Generation,
@@ -55,7 +56,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Whether nobody is just using it, and the kernel knows no more of it than the root.
+    /// Whether it is unused and the kernel knows only its root.
     pub(crate) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.bridge) == 1 && self.bridge.session.handles().is_empty()
     }
@@ -85,7 +86,7 @@ impl State {
         self.roots.get(&key.id).is_some_and(|root| root.key == key)
     }
 
-    /// Takes one out that the kernel knows nothing of.
+    /// Removes a snapshot that the kernel does not know.
     pub(crate) fn take_forgotten(&mut self, key: SnapshotKey) -> Option<Opened> {
         let slot = *self.slots.get(&key)?;
         if self.is_known(key) || !self.open.get(&slot)?.is_idle() {
@@ -94,7 +95,7 @@ impl State {
         self.open.remove(&slot).inspect(|opened| self.closes(opened))
     }
 
-    /// It was taken out, and is closed when the lock is free.
+    /// It was removed and is closed after the lock is released.
     pub(crate) fn closes(&mut self, opened: &Opened) {
         self.slots.remove(&opened.key);
         self.closing.retain(|_, dataset| dataset.strong_count() > 0);
@@ -107,7 +108,7 @@ impl State {
         self.closing.get(&key).is_some_and(|dataset| dataset.strong_count() > 0)
     }
 
-    /// Takes out those that are idle, but for the latest.
+    /// Removes idle snapshots except the latest ones.
     pub(crate) fn take_idle(&mut self) -> Vec<Opened> {
         let mut idle: Vec<(u64, Slot)> =
             self.open.iter().filter(|(_, o)| o.is_idle()).map(|(slot, o)| (o.used, *slot)).collect();

@@ -1,4 +1,4 @@
-//! Properties that change under mounts: what is remounted, and what is taken down and mounted again elsewhere.
+//! Changes of properties of mounted file systems: which mounts are remounted, and which move.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use zpl::Filesystem;
 use super::{Down, Mount, MountError, Mounts, Report, Unmounted, patiently, unmount};
 use crate::plan::{CanMount, MOUNTED, Overrides, Plan, Target};
 
-/// What a command is about to change.
+/// The kind of change that a command makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Where file systems belong: those that inherit from the top one move with it.
+    /// The mount points: file systems that inherit from the top one move with it.
     Mountpoint,
     /// Whether the top one may be mounted.
     CanMount,
@@ -24,15 +24,16 @@ pub enum Kind {
     Contents,
 }
 
-/// Mounts taken down for a change, to be made again after it.
+/// File systems unmounted for a change, to be mounted again after it.
 #[derive(Debug, Default)]
 #[must_use = "what was taken down must be mounted again"]
 pub struct Change {
     /// Datasets that were mounted.
     was_mounted: Vec<String>,
-    /// How those of them were that are mounted no more.
+    /// Their previous mounts.
     down: Vec<Down>,
-    /// Those that were not, and are mounted after it if they belong mounted then: who sets a mountpoint wants to see it.
+    /// File systems that were not mounted. They are mounted after the change if they should be then, because a user who sets
+    /// a mountpoint expects the mount.
     was_unmounted: Vec<String>,
 }
 
@@ -48,7 +49,7 @@ pub enum BeginError {
 }
 
 impl Mounts {
-    /// Has a mounted file system go by its properties and these options.
+    /// Applies its properties and these options to a mounted file system.
     pub(crate) fn remount(
         &self,
         pool: &Pool,
@@ -87,7 +88,7 @@ impl Mounts {
             Err(fuse::MountError::Remount { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
-                // Without root the kernel changes nothing: it is mounted anew.
+                // Without root, the kernel refuses a remount, so the file system is unmounted and mounted again.
                 let point = handle.point().to_path_buf();
                 unmount(&handle, false)?;
                 let fs = Filesystem::open(pool.open(dataset)?)?;
@@ -137,7 +138,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Takes down what a change of `kind` at `top` is about to move.
+    /// Unmounts the file systems that a change of `kind` at `top` will move.
     pub(crate) fn begin(
         &self,
         pool: &Pool,
@@ -170,7 +171,7 @@ impl Mounts {
             let moved = all.iter().filter(|(dataset, _)| change.was_mounted.contains(dataset));
             moved.map(|(_, point)| point.clone()).collect()
         };
-        // What is mounted within them must be out of the way, and comes back.
+        // Mounts inside them are unmounted, too, and come back.
         let moved = of(&change);
         for (dataset, point) in &all {
             if moved.iter().any(|above| point != above && point.starts_with(above))
@@ -182,15 +183,15 @@ impl Mounts {
         let points = self.folders(&change.was_mounted);
         change.down = self.unmount(pool, &change.was_mounted, force)?;
         if kind != Kind::Contents {
-            // What holds other files from now on is mounted where it was: making its folder anew would change the file
-            // system that this lies in, and no increment would fit that any more.
+            // A file system with new contents is mounted on its old folder. Making that folder again would change the parent
+            // file system, so that it would accept no incremental stream any more.
             self.remove_folders(&points);
         }
         Ok(change)
     }
 
-    /// Mounts again what was taken down, where it belongs now and with the options that it had, unless properties changed
-    /// them; `renamed` gives the new name of a dataset.
+    /// Mounts the unmounted file systems again, at their new places and with their old options, unless properties changed
+    /// these. `renamed` maps old to new names.
     pub(crate) fn end(
         &self,
         pool: &Pool,
@@ -217,8 +218,8 @@ impl Mounts {
         Ok(self.mount_plans(pool, plans))
     }
 
-    /// Mounts go by the properties that they have now; `settled` were set just now at a dataset, which ends what was
-    /// asked for besides. Gives those that do not, with the reason.
+    /// Applies the present properties to mounts. `settled` were just set at a dataset and replace the mount options given
+    /// before. Returns the mounts for which it failed, with reasons.
     pub(crate) fn refresh(
         &self,
         pool: &Pool,
@@ -266,14 +267,15 @@ impl Mounts {
         failed
     }
 
-    /// Mounts anew what was mounted with another `acltype`, with all that is mounted in it. Gives those that stay.
+    /// Unmounts and mounts again the file systems whose `acltype` changed, with all mounts inside. Returns those that could
+    /// not be unmounted.
     fn mount_with_other_acls(&self, pool: &Pool) -> Vec<(String, MountError)> {
         let has_other = |dataset: &str| {
             let table = self.table();
             table.iter().any(|mount| mount.dataset == dataset && mount.handle.has_other_acls())
         };
         let mut failed = Vec::new();
-        // Parents come first, and their children are mounted anew with them.
+        // Parents come first; their children are mounted again with them.
         for (dataset, _) in self.seen() {
             if !has_other(&dataset) {
                 continue;

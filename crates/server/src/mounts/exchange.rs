@@ -1,4 +1,4 @@
-//! A mounted file system whose contents are exchanged while programs use it.
+//! Replacing the contents of a mounted file system while programs use it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use zpl::Filesystem;
 
 use super::{Mounts, Unmounted};
 
-/// How long others may take that have the dataset open for a moment: a command that lists something, a read-ahead.
+/// Time limit for short uses of the dataset by others, such as a listing command or a read-ahead.
 const LETTING_GO: Duration = Duration::from_secs(2);
 /// Between two looks at whether they did.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -18,10 +18,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// What became of an exchange.
 #[derive(Debug)]
 pub enum Exchanged<T> {
-    /// The change was carried out; this is what it gives. With a reason, the file system could not be opened after it, and
-    /// is not mounted any more.
+    /// The change was made; its result. With a reason: the file system could not be opened after it and is not mounted any
+    /// more.
     Done(T, Option<String>),
-    /// The file system is not mounted. The change was not carried out.
+    /// The file system is not mounted, so the change was not made.
     NotMounted,
 }
 
@@ -57,7 +57,7 @@ impl Mounts {
         Ok(Exchanged::Done(done, lost))
     }
 
-    /// The mount of a dataset, and the paths in it where others are mounted.
+    /// The mount of a dataset, and the paths of other mounts in it.
     fn mount_of(&self, dataset: &str) -> Option<(Arc<fuse::Mounted>, Vec<PathBuf>)> {
         self.notice_unmounted();
         let table = self.table();
@@ -70,7 +70,7 @@ impl Mounts {
     }
 }
 
-/// Waits until nobody has `dataset` open. If somebody goes on using it, the change itself says so.
+/// Waits until `dataset` is closed. If it stays in use, the change itself returns the error.
 fn let_go(pool: &Pool, dataset: &str) {
     let until = Instant::now() + LETTING_GO;
     while pool.is_used(dataset).unwrap_or(false) && Instant::now() < until {

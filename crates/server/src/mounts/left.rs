@@ -1,4 +1,4 @@
-//! Mounts that are out of sight although this server did not unmount them.
+//! Mounts that disappeared without an unmount by this server.
 //!
 //! From:   the kernel's list of mounts. umount(8) and fusermount3 ask no server.
 //! To:     file systems that count as unmounted. Their sessions end when the last program lets go of its files, which is
@@ -25,7 +25,7 @@ impl Mounts {
         self.left.lock().expect("no code panics while holding the mounts that are out of sight")
     }
 
-    /// Takes from the table what somebody else unmounted.
+    /// Removes mounts from the table that other programs unmounted.
     pub(super) fn notice_unmounted(&self) {
         let mut table = self.table();
         // The list is read while the table is locked: otherwise it could lack a mount that was added meanwhile.
@@ -55,10 +55,9 @@ impl Mounts {
         of.map(|left| left.handle.clone()).collect()
     }
 
-    /// Mounts a session once more that programs keep since `dataset` was unmounted; `None` if there is none.
+    /// Mounts the session again that programs still use after `dataset` was unmounted; `None` if there is none.
     ///
-    /// # Errors
-    /// As [`Mounts::await_left`], where that does not work.
+    /// # Errors Those of [`Mounts::await_left`], if the session cannot be mounted again.
     pub(super) fn mount_left(
         &self,
         dataset: &str,
@@ -92,8 +91,8 @@ impl Mounts {
         Ok(())
     }
 
-    /// Ends what is left of mounts of `datasets`; gives whether there was anything. With `force`, programs lose the files
-    /// that they have open; what they wrote is kept.
+    /// Ends leftover sessions of `datasets`. Returns whether there were any. With `force`, programs lose the files that they
+    /// have open, but their writes are kept.
     ///
     /// # Errors
     /// Programs have files open, or the pool does not take what they wrote.

@@ -1,4 +1,4 @@
-//! What becomes of mounting and unmounting: the errors, and the report of several file systems.
+//! Results of mounting and unmounting: errors, and the report about several file systems.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub enum MountError {
     /// `mountpoint=legacy`.
     #[error("legacy mountpoint")]
     Legacy,
-    /// A snapshot was to be remounted for writing.
+    /// A snapshot cannot be remounted for writing.
     #[error("Read-only file system")]
     Snapshot,
     /// mount(8) was told to mount what has a mountpoint of its own.
@@ -41,7 +41,7 @@ pub enum MountError {
     /// The folder to mount on cannot be made.
     #[error("failed to create mountpoint: {0}")]
     Folder(io::Error),
-    /// It is encrypted, and nobody loaded its key.
+    /// It is encrypted and its key is not loaded.
     #[error("encryption key not loaded")]
     NoKey,
     /// It is no file system.
@@ -73,7 +73,7 @@ pub enum Unmounted {
         /// Where it is mounted.
         point: PathBuf,
     },
-    /// It is gone from there, but the pool does not take what was written to it.
+    /// It was unmounted, but the pool does not accept its data.
     #[error(
         "the pool takes nothing of what was written there; the mount ends when it does ('zpool status' says more)"
     )]
@@ -81,7 +81,7 @@ pub enum Unmounted {
         /// Where it was mounted.
         point: PathBuf,
     },
-    /// A device refuses the pool's writes, and they wait to be tried again.
+    /// The pool is suspended: a device refuses writes, which wait for a retry.
     #[error("pool I/O is currently suspended")]
     Suspended,
     /// The kernel refuses.
@@ -115,7 +115,7 @@ impl Unmounted {
     }
 }
 
-/// What became of file systems that were to be mounted.
+/// Result of mounting several file systems.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Those that are not, with the reason.

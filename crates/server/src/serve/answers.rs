@@ -1,4 +1,4 @@
-//! What a server tells of its pool without carrying out a command.
+//! Answers of a server about its pool that need no command.
 
 use super::Server;
 use crate::messages::{Refusal, Reply};

@@ -13,7 +13,7 @@ use crate::client::connect;
 use crate::error::ServeError;
 use crate::runtime::FRESH;
 
-/// How long a server that does not listen any more may keep its name.
+/// Time for a server that no longer listens to release its name.
 const LEAVING: Duration = Duration::from_secs(3);
 
 /// Only the user of the server may connect.
@@ -21,7 +21,7 @@ pub(super) const OWN_MODE: u32 = 0o600;
 /// Every user of the machine may connect.
 pub(super) const VISITORS_MODE: u32 = 0o666;
 
-/// Waits at most a moment for the name of a server that is just going away.
+/// Waits a moment for the name of a server that is just ending.
 pub(super) fn hold_name(runtime: &Runtime, name: &str) -> Result<OwnedFd, ServeError> {
     let until = Instant::now() + LEAVING;
     loop {
@@ -32,7 +32,7 @@ pub(super) fn hold_name(runtime: &Runtime, name: &str) -> Result<OwnedFd, ServeE
             return Err(ServeError::Taken(Some(other.pid)));
         }
         match held {
-            // A socket that nobody listens on is of a server that died.
+            // A socket without a listener belongs to a dead server.
             Some(held) => return Ok(held),
             None if Instant::now() >= until => return Err(ServeError::Taken(None)),
             None => std::thread::sleep(Duration::from_millis(20)),
@@ -40,7 +40,7 @@ pub(super) fn hold_name(runtime: &Runtime, name: &str) -> Result<OwnedFd, ServeE
     }
 }
 
-/// Listens at `path`, in place of what a dead server left there.
+/// Listens at `path`, and replaces the socket of a dead server.
 pub(super) fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(FRESH);
@@ -51,7 +51,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     }
     let listener = UnixListener::bind(&fresh)?;
     fs::set_permissions(&fresh, fs::Permissions::from_mode(mode))?;
-    // Clients find the old socket or one that is listened to.
+    // At every moment, clients find the old socket or a listening one.
     fs::rename(&fresh, path)?;
     Ok(listener)
 }

@@ -13,7 +13,7 @@ use crate::messages::{Refusal, Stop};
 const PANICKED: i32 = 70;
 
 impl Server {
-    /// Has the pool suspended, instead of stopped for good, where a device refuses a write.
+    /// From now on, a refused write suspends the pool instead of stopping it for good.
     pub(super) fn suspend_on_refusal(&self) {
         let Ok(pool) = self.live.pool() else { return };
         let mut watch = match pool.suspend_on_refusal() {
@@ -44,7 +44,7 @@ impl Server {
         }
     }
 
-    /// Has the log tell of devices that do not answer. One thread looks at all of them every few seconds.
+    /// Starts the thread that checks all devices every few seconds and logs those that do not answer.
     pub(super) fn watch_devices(&self) {
         let Ok(pool) = self.live.pool() else { return };
         let mut watch = pool.watch_devices();
@@ -79,8 +79,8 @@ impl Server {
         }
     }
 
-    /// What must be said before a pool that is suspended is ended; with `force` its refused writes are given up, and what
-    /// is lost with them is told.
+    /// Checks before the end of a suspended pool. With `force`, drops the refused writes and returns a message about the
+    /// loss.
     pub(super) fn end_suspension(&self, pool: &Pool, stop: &Stop) -> Result<Option<String>, Refusal> {
         if !pool.is_suspended() {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Server {
         Ok(Some(lost))
     }
 
-    /// Refuses to let go of a device whose file was deleted: its data would be gone.
+    /// Refuses to close a device whose file was deleted, because its data would be lost.
     pub(super) fn check_deleted(&self, pool: &Pool, stop: &Stop) -> Result<(), Refusal> {
         match pool.deleted_devices().first() {
             Some((path, contents)) if !stop.force && !stop.destroy => Err(Refusal::Other(format!(
@@ -118,8 +118,8 @@ impl Server {
         }
     }
 
-    /// Whether the server may end at the first signal: no device's file was deleted, and the pool is not suspended, or
-    /// goes on after one more try. Otherwise the log says what to do.
+    /// Whether the server may end at the first signal: no device's file was deleted, and the pool is not suspended or
+    /// resumes after one retry. Otherwise the log says what to do.
     pub(super) fn may_end(&self) -> bool {
         let Ok(pool) = self.live.pool() else { return true };
         if let Some((path, contents)) = pool.deleted_devices().first() {
@@ -146,8 +146,8 @@ impl Server {
     }
 }
 
-/// Has spares fill in for devices that failed. Another command that changes the pool comes first. What was tried is not tried again
-/// before something changes.
+/// Puts spares in the place of failed devices. Other commands that change the pool have precedence. A failed try is repeated
+/// only after a change.
 fn use_spares(live: &Live, commands: &dyn Commands, tried: &mut Option<(Vec<Guid>, usize)>) {
     let Ok(pool) = live.pool() else { return };
     let wanted = pool.wants_spares();

@@ -1,4 +1,4 @@
-//! The socket for other users of the machine: they look at the pool and change nothing.
+//! The socket for other users of the machine, who may read the state of the pool.
 //!
 //! From:   a connection of any user, with one question (`crate::visitors`).
 //! To:     a reader: this program once more, as a process that reads a leased state of the pool and prints the answer. It has
@@ -26,13 +26,13 @@ use crate::visitors::{self, Answer, OUTPUT_MAX, PROTOCOL, Question, READER, Time
 const ANSWERED_MAX: usize = 8;
 /// Most of them that one user may ask.
 const OF_ONE_USER_MAX: usize = 4;
-/// How long a visitor may take to ask.
+/// Time limit for receiving the question.
 const ASKING: Duration = Duration::from_secs(5);
 /// How long a reader may take.
 const READING: Duration = Duration::from_secs(20);
-/// How long a visitor may take to receive the answer.
+/// Time limit for sending the answer.
 const ANSWERING: Duration = Duration::from_secs(10);
-/// How long a visitor is told that there are too many: the line fits into the buffer of a new socket.
+/// Time limit for sending the refusal of too many visitors. The line fits into the buffer of a new socket.
 const TURNING_AWAY: Duration = Duration::from_millis(10);
 
 /// How many questions of each user are being answered.
@@ -85,7 +85,7 @@ struct Read {
 }
 
 impl Server {
-    /// Lets other users of the machine look at the pool, until the server ends. Where that does not work, the log says why.
+    /// Starts the socket for other users, until the server ends. A failure is logged.
     pub(super) fn listen_to_visitors(self: &Arc<Self>, folder: Option<PathBuf>) -> Option<Reachable> {
         let folder = folder?;
         let begun = self.begin_visits(&folder);
@@ -119,7 +119,7 @@ impl Server {
             let taken = listener.accept().and_then(|(stream, _)| self.clone().take_visitor(stream, &asking));
             if let Err(error) = taken {
                 tracing::debug!(%error, "a visitor was not taken");
-                // Out of descriptors or threads, say: not to be tried again at once.
+                // For example out of descriptors or threads, so it pauses before the next try.
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -161,13 +161,13 @@ impl Server {
         }
     }
 
-    /// Has a reader carry out the command line. Gives the line to refuse with where the reader broke a limit.
+    /// Runs the command line in a reader process. Returns a refusal if the reader exceeded a limit.
     fn read_for(&self, stream: &UnixStream, question: &Question) -> io::Result<Result<Read, String>> {
         let (out, err) = (memory("cenote-visit-out")?, memory("cenote-visit-err")?);
         let mut command = Command::new("/proc/self/exe");
         command.arg0(READER).arg(if question.posix { "posix" } else { "gnu" }).arg(&question.program);
         command.args(&question.words).current_dir("/").stdin(Stdio::null());
-        // The allocator sets this many KiB aside at a time; its usual 1 GiB is more than a reader may have.
+        // The allocator reserves this many KiB at a time. Its default of 1 GiB exceeds a reader's limit.
         command.env("MIMALLOC_ARENA_RESERVE", "16384");
         command.stdout(out.try_clone()?).stderr(err.try_clone()?);
         let mut child = command.spawn()?;
