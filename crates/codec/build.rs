@@ -103,7 +103,7 @@ fn igzip(lock: &Table) -> Result<Option<String>> {
     Ok(assembler)
 }
 
-/// The `Cargo.lock` that this build goes by: of the workspace, or beside the package.
+/// The `Cargo.lock` that this build uses: of the workspace, or beside the package.
 fn lock() -> Result<Table> {
     let package = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let place = package.ancestors().map(|folder| folder.join("Cargo.lock")).find(|place| place.is_file());

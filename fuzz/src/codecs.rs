@@ -41,7 +41,7 @@ pub fn zstd(data: &[u8]) {
     payload(Compression::Zstd, data);
 }
 
-/// Input: which setting (one byte), then a record. Whatever fits comes back the same, whoever made gzip's bytes.
+/// Input: which setting (one byte), then a record. A record that fits decompresses to the same bytes, for every gzip engine.
 pub fn compress(data: &[u8]) {
     let Some((&which, record)) = data.split_first() else { return };
     let plain =

@@ -27,7 +27,7 @@ pub enum Place {
     Pool {
         /// The pool as it was found.
         found: Box<Found>,
-        /// The name it goes by.
+        /// Its name.
         name: String,
     },
 }

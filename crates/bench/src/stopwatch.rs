@@ -15,7 +15,7 @@ pub(crate) struct Elapsed {
     pub(crate) cpu_seconds: f64,
 }
 
-/// CPU seconds so far, of whoever does the work.
+/// CPU seconds so far of the threads or processes that do the work.
 pub(crate) type CpuClock = fn() -> f64;
 
 pub(crate) struct Stopwatch {
@@ -50,7 +50,7 @@ pub(crate) fn process_cpu_seconds() -> f64 {
 }
 
 /// CPU time of the whole machine so far, in hundredths of seconds: a file system of the kernel compresses and writes in
-/// threads of the kernel, which belong to no process. What a hypervisor took is nobody's work.
+/// threads of the kernel, which belong to no process. Time taken by the hypervisor is not counted.
 pub(crate) fn machine_cpu_seconds() -> f64 {
     let ticks = procfs::KernelStats::current().map_or(0, |stat| {
         let cpu = stat.total;

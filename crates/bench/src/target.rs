@@ -180,7 +180,7 @@ impl<'a> Target<'a> {
         pool.rollback(&self.before())
     }
 
-    /// Lets go of what was remembered.
+    /// Drops what was remembered.
     pub(crate) fn forget(&self, pool: &Pool) -> pool::Result<()> {
         pool.destroy_snapshots(&[self.before()], false)
     }

@@ -89,7 +89,7 @@ impl Before for Throttled {
     }
 }
 
-/// Holds whoever writes and reads files to what a network brings: it learns of each part from the events.
+/// Limits reads and writes of files to the rate of a network. The events report each part.
 pub(crate) struct Networked<'a> {
     watch: &'a dyn Watch,
     queue: Queue,

@@ -372,7 +372,7 @@ fn placed<T: Send>(
     });
     match (done, target.remove(configuration)) {
         (done, Ok(())) => done,
-        // Why it ended is no news to who stopped it, what is left behind is.
+        // The user who stopped it knows why it ended, but not which files are left.
         (Ok(_) | Err(Error::Interrupted), Err(left)) => Err(left),
         (Err(error), Err(left)) => {
             watch.event(Event::Note(&left.to_string()));

@@ -93,7 +93,7 @@ impl Surroundings {
         }
     }
 
-    /// The mask for new files of whoever typed the command.
+    /// The umask of the command's user.
     pub fn umask(&self) -> u32 {
         self.served.as_ref().map_or_else(umask, |served| served.umask)
     }
@@ -108,7 +108,7 @@ impl Surroundings {
         self.served.as_ref().map(|served| served.err.clone())
     }
 
-    /// A local path as whoever typed the command meant it.
+    /// A local path, relative to the working directory of the command's user.
     pub fn path(&self, path: &Path) -> PathBuf {
         match &self.served {
             Some(served) => served.folder.join(path),

@@ -65,14 +65,14 @@ pub enum ConfigError {
     /// A value that its tunable does not take.
     #[error("{origin}: {source}")]
     Value {
-        /// Who says it.
+        /// Source of the value.
         origin: Origin,
         /// Why.
         source: TuneError,
     },
 }
 
-/// Everything that was said, with who said it; what comes later decides.
+/// All values with their sources. Later values win.
 #[derive(Debug, Default)]
 pub struct Config {
     said: Vec<(Origin, &'static Tunable, String)>,
@@ -184,7 +184,7 @@ impl Config {
         }
     }
 
-    /// Who decides about `tunable`.
+    /// The source that sets `tunable`.
     #[must_use]
     pub fn origin(&self, tunable: &Tunable) -> Origin {
         let mut said = self.said.iter().rev();

@@ -65,7 +65,7 @@ pub fn load_from_file(pool: &Pool, name: &str) -> Result<(), String> {
 /// It cannot be read, or holds something of another length.
 pub fn from_file(path: &Path, format: KeyFormat) -> Result<Zeroizing<Vec<u8>>, String> {
     let failed = |error: io::Error| format!("Failed to open key material file: {}", plain(&error));
-    // Nobody is waited for who might write into a pipe.
+    // It does not wait for a writer of a pipe.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let mut file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let key = read_key(&mut file, format).map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Finding and opening pools for one command.
 //!
 //! From:   the name of a dataset or pool as typed, and what the command means to do.
-//! To:     a [`Session`]: the open pool, let go of by [`Session::finish`].
+//! To:     a [`Session`]: the open pool, which [`Session::finish`] closes.
 //!
 //! A pool is *imported* when it stands in the file of known pools. No process holds it between commands: each
 //! opens it, does its work, and leaves it exported on disk. Pools found where the option `-d` points are used
@@ -233,7 +233,7 @@ pub fn pool_of(name: &str) -> &str {
 /// A pool that commands may use: imported, or found where `-d` points.
 #[derive(Clone, Debug)]
 pub struct Usable {
-    /// The name it goes by.
+    /// Its name on the command line.
     pub name: String,
     /// How it is imported, if it is.
     pub known: Option<KnownPool>,
@@ -389,7 +389,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
     match Pool::import(&found, options) {
         Ok(pool) => {
             // What a crash left in the intent logs comes first. A log that cannot be replayed keeps its own dataset from
-            // being changed, and whoever opens that is told why; it is no reason to refuse the others.
+            // being changed. Opening that dataset gives the error; the other datasets are not refused.
             let _ = zpl::replay_logs(&pool);
             // The server of a pool that is only read leaves its devices to others, too.
             note_keys(&pool, &name, &found);

@@ -59,7 +59,7 @@ impl server::Commands for Roof {
             _ => return own::served(&job.words, around, console),
         };
         // Datasets and properties are changed by one command at a time; who only looks waits for nobody.
-        // Who is long about it takes the turn when it is needed: a scrub to begin, a receive to begin and to end. Files are
+        // A long command takes the turn when it needs it: a scrub to begin, a receive to begin and to end. Files are
         // changed beside each other.
         let waits = command(program, job).is_none_or(|command| command.beside == Beside::Alone);
         let turn = if waits { around.served.as_ref().map(Served::turn) } else { None };

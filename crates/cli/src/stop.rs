@@ -59,7 +59,7 @@ impl Stop {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// The terminal is gone, and with it perhaps whoever would read what is printed.
+    /// The terminal is gone, so the output may have no reader.
     #[must_use]
     pub fn hung_up(&self) -> bool {
         self.asked() && self.signal.load(Ordering::Acquire) == SIGHUP as usize

@@ -150,7 +150,7 @@ fn waiting_for_a_scrub_keeps_nobody_else_waiting() {
     let Some(live) = Live::with_tank(256) else { return };
     write(&live.path("mnt/file"), &noise(64 << 20));
     live.run(&["zpool", "sync", "tank"]).good();
-    // Paused, it lasts for ever: whoever waits for the end of it is told so at once, and nobody else notices.
+    // A paused scrub never ends: a command that waits for its end reports this at once, and other commands are not affected.
     let mut waiting = live.command(&["zpool", "scrub", "-w", "tank"]).spawn().expect("it starts");
     for round in 0..5 {
         live.run(&["zfs", "set", &format!("user:round={round}"), "tank"]).good();
@@ -189,7 +189,7 @@ fn the_ratio_of_an_emptied_and_filled_dataset_is_that_of_its_present_files() {
         live.run(&["zfs", "set", &format!("compression={setting}"), "tank"]).good();
         write(&live.path("mnt/spl/text"), &text);
         shell("for copy in 1 2 3 4 5; do cp -r mnt/spl mnt/$copy; done && sync -f mnt");
-        // Who asks for figures waits for half a second of a txg, not longer.
+        // A request for figures waits for a txg at most half a second.
         live.run(&["zpool", "sync", "tank"]).good();
         let ratio: f64 = live.get("compressratio", "tank").parse().expect("a number");
         // The one counts a little metadata more than the other.

@@ -1,7 +1,7 @@
 //! Increments and rollbacks of what is mounted while programs use it.
 //!
 //! What OpenZFS 2.1 does in each case was seen with its kernel module: files that are the same in both states go on, those
-//! that are no more give `EIO`, and so does a working directory that is no more.
+//! that were removed give `EIO`, and so does a removed working directory.
 
 mod bed;
 

@@ -152,7 +152,7 @@ fn a_long_receive_keeps_nobody_waiting() {
     Done::from(child.wait_with_output().expect("it ends")).good();
     assert_eq!(fs::read(live.path("mnt/taken/file")).expect("there"), vec![8; 2 << 20]);
 
-    // Who exports by force does not wait for the rest.
+    // A forced export does not wait for the rest.
     let (child, pipe) = begin("tank/late", &full);
     eventually("it begins", || promptly(&live, &["zfs", "list", "tank/late"]).status == 0);
     promptly(&live, &["zpool", "export", "-f", "tank"]).good();

@@ -73,7 +73,7 @@ fn a_copy_follows_what_its_tree_became() {
     let has = |name: &str| kept.iter().any(|kept| kept == name);
     assert!(has("/gone") && has("/gone/below@1") && has("/deep@1") && has("/a@0"), "{kept:?}");
     bed.expect_sound("tank");
-    // What is no more is destroyed only if asked, and then it is the same tree.
+    // Datasets removed at the sender are destroyed only with `-F`; then both trees are equal.
     put(&bed, "tank/fs/inner", "two");
     zfs(&bed, "snapshot -r tank/fs@4");
     zfs(&bed, "rename -r tank/fs@2 two");
@@ -467,7 +467,7 @@ fn a_received_value_comes_back_with_all_that_follows_from_it() {
         assert_eq!(shown(&bed, property, "tank/d"), received);
     }
     assert_eq!(shown(&bed, reserved, "tank/d"), promised);
-    // They hold, and the books say so.
+    // The reservations hold, and the accounting shows it.
     bed.expect_sound("tank");
     let free = |name: &str| -> u64 {
         zfs(&bed, &format!("get -Hpo value available {name}")).trim().parse().expect("a number")

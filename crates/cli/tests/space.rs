@@ -1,4 +1,4 @@
-//! Who uses how much and may use how much, as typed.
+//! Space accounting and quotas of owners, through the command line.
 
 mod bed;
 

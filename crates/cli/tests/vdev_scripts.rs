@@ -194,7 +194,7 @@ fn a_script_that_leaves_something_behind_has_said_what_it_said() {
     script(&live.bed, "where", "echo folder=$(basename $PWD)");
     let mut command = live.command(&["zpool", "iostat", "-c", "leaves,where", "tank"]);
     command.env("ZPOOL_SCRIPTS_AS_ROOT", "1").env("ZPOOL_SCRIPTS_PATH", "../scripts");
-    // Where it is looked for, and where it runs, is seen from whoever asks.
+    // The folders of scripts and the working directory are those of the command's user.
     std::fs::create_dir(live.path("here")).expect("made");
     let told: Done = command.current_dir(live.path("here")).output().expect("it starts").into();
     let text = told.good();

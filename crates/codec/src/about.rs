@@ -1,13 +1,13 @@
 //! What does the work on this machine: libraries with their versions, and the processor's features that each uses.
 //!
 //! From:   build.rs, which knows the versions; the processor.
-//! To:     whoever shows it to users.
+//! To:     commands that show it to users.
 
 use format::{ChecksumKind, Compression};
 
 use crate::Engine;
 
-/// Who implements something, and with what.
+/// An implementation: its library and its instruction set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// Name and version: `zstd 1.5.7`; our own code is `cenote`.
@@ -69,7 +69,7 @@ impl Engine {
 }
 
 impl About {
-    /// Who compresses and decompresses; gzip is compressed by an [`Engine`] and decompressed by libdeflate. `None` for
+    /// Implementations of compression and decompression; gzip is compressed by an [`Engine`] and decompressed by libdeflate. `None` for
     /// what is no algorithm.
     #[must_use]
     pub fn compression(algorithm: Compression) -> Option<About> {
@@ -87,7 +87,7 @@ impl About {
         }
     }
 
-    /// Who computes a checksum. `None` for what computes nothing.
+    /// Implementation of a checksum. `None` if nothing is computed.
     #[must_use]
     pub fn checksum(kind: ChecksumKind) -> Option<About> {
         let sha2 = || library("sha2", option_env!("VERSION_SHA2"));

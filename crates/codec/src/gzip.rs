@@ -9,8 +9,8 @@ use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
 use crate::{CodecError, entropy};
 
-/// libdeflate's level for each of gzip-1 to gzip-9: the fastest whose ratio is on no file of the corpus, at
-/// records of 16K to 1M, more than 1 % below that of zlib (`examples/zlib_ratios.rs`), but for the two below.
+/// libdeflate's level for each of gzip-1 to gzip-9: the fastest whose ratio is on no file of the corpus, at records of 16K
+/// to 1M, more than 1 % below that of zlib (`examples/zlib_ratios.rs`), except the two below.
 const LEVELS: [u8; 9] = [3, 4, 4, 6, 5, 6, 7, 8, 8];
 
 /// gzip-1 to gzip-3 are zlib's fast method, which is better than libdeflate's on noise: it takes far matches

@@ -1,4 +1,4 @@
-//! Whoever makes gzip's bytes: zlib itself reads them, they keep to their limit, and depend on nothing but the record.
+//! Every gzip engine: zlib reads its bytes, they keep to their size limit, and they depend only on the record.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the sync of one objset works with: where blocks go, and who gives space and keeps the accounts.
+//! Inputs of the sync of one objset: block I/O, allocation and accounting.
 
 use format::Txg;
 use format::blkptr::{Block, BlockPtr, Dva};
@@ -10,7 +10,7 @@ use crate::Result;
 use crate::io::BlockIo;
 use crate::policy::Policy;
 
-/// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
+/// Allocation and accounting, implemented by the pool for one dataset or the MOS.
 pub trait Space {
     /// Space for a block, in all its places or none.
     ///

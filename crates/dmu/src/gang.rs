@@ -99,8 +99,8 @@ impl SyncCtx<'_, '_> {
         dvas.iter().filter(|dva| !dva.is_empty()).for_each(|dva| self.space.give_back(*dva));
     }
 
-    /// Places `block`, complete but for its DVAs, as a gang. Its bytes go straight to the disks,
-    /// in the MOS too: whoever frees it in this txg must find the header there.
+    /// Places `block`, complete but for its DVAs, as a gang. Its bytes go straight to the disks, in the MOS too, because a
+    /// free in this txg reads the header there.
     pub(crate) fn place_in_pieces(
         &mut self,
         block: Block,

@@ -1,6 +1,6 @@
 //! What an objset reads and writes blocks with.
 //!
-//! From:   whoever opens the objset, and who knows its properties.
+//! From:   `pool`, which opens the objset and knows its properties.
 //! To:     reads of its objects, and the sync of its changes. A block pointer of an objset is exchanged for bytes here only,
 //!         so what belongs to a dataset and not to the pool (its keys, how it is written) has one place.
 
@@ -55,7 +55,7 @@ impl BlockIo {
         if let BlockPtr::Block(block) = ptr {
             self.storage.reader().with_keys(Some(&keys)).read_uncached(block)?;
         }
-        // Whoever was faster has set the same.
+        // A faster thread has set the same keys.
         let _ = self.keys.set(keys);
         Ok(())
     }
@@ -85,7 +85,7 @@ impl BlockIo {
         }
     }
 
-    /// A reader for who walks through all blocks of the objset, as its objects are read.
+    /// A reader for a walk through all blocks of the objset.
     #[must_use]
     pub fn walker(&self) -> Reader<'_> {
         self.reader(Reading::Kept)

@@ -12,7 +12,7 @@ pub struct Policy {
     pub compression: CompressionSetting,
     /// Of metadata blocks.
     pub metadata_compression: CompressionSetting,
-    /// Who makes gzip's bytes.
+    /// The gzip engine.
     pub gzip_engine: GzipEngine,
     /// Of data blocks; `On` is resolved.
     pub checksum: ChecksumKind,

@@ -383,7 +383,7 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
                 let current = current.as_mut().expect("every leaf has an owner in the queue");
                 let was_freed = current.free_before(ctx, blkid)?;
                 match ready {
-                    // Who cuts a file off and writes it again may want to be rid of a damaged block.
+                    // A program may truncate and rewrite a file to replace a damaged block.
                     Ready::Encoded(encoded) if was_freed => current.tree.set(ctx, blkid, encoded, 1),
                     Ready::Encoded(encoded) => current.tree.set_if_new(ctx, blkid, encoded),
                     Ready::Written(block) => current.tree.set_written(ctx, blkid, block),

@@ -85,7 +85,7 @@ pub struct Change<'a> {
     pub features: &'a mut Option<Features>,
     /// Whether somebody uses the dataset with this number.
     pub is_used: &'a dyn Fn(ObjectId) -> bool,
-    /// Who the change is made for.
+    /// Uid of the user who makes the change.
     pub user: u32,
     /// Effects for `pool` to apply after the change.
     pub effects: Vec<Effect>,

@@ -189,7 +189,7 @@ pub enum Error {
     Busy {
         /// The device.
         path: PathBuf,
-        /// Who holds it, if known.
+        /// The holder, if known.
         holder: Option<String>,
     },
     /// The device already belongs to a pool.

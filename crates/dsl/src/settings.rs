@@ -20,7 +20,7 @@ use crate::{Error, Result, keys, version};
 /// Bit of the property `dedup`: contents are compared.
 const VERIFY: u64 = 1 << 8;
 
-/// Property values that reading and writing go by; refreshed when a property changes.
+/// Property values that apply to reading and writing; refreshed when a property changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Largest block of a new file, in bytes.
@@ -67,7 +67,7 @@ pub enum SyncMode {
     Standard,
     /// Each of them, at once.
     Always,
-    /// With their txg, whoever asks.
+    /// With their txg, even without a call of `fsync`.
     Disabled,
 }
 

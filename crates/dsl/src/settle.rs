@@ -1,4 +1,4 @@
-//! What a sync wrote of a head, entered into its books.
+//! Updating the accounting of a head after its sync.
 //!
 //! Source: docs/format/06-mos-dsl.md §7.3, §8.
 
@@ -26,14 +26,15 @@ pub struct Settled {
     pub freed: Freed,
 }
 
-/// The books of a head and its directory.
+/// The accounting of a head and its directory.
 #[derive(Clone, Copy)]
 struct Books {
     head: DslDataset,
     dir: DslDir,
 }
 
-/// The books changed by exactly what was written. Sums on disk may be wrong, whoever wrote them: only the changes count.
+/// Asserts that the sums changed by exactly the written blocks. Sums on disk may be wrong already, so only the changes are
+/// compared.
 fn check_books(before: &Books, after: &Books, settled: &Settled) {
     let grew = |after: u64, before: u64| after.wrapping_sub(before) as i64;
     let (was, is) = (&before.head, &after.head);

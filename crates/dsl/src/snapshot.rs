@@ -172,7 +172,7 @@ impl Change<'_> {
         add_space(mos, self.tx, dir, Category::Reserved, Sizes { used, ..Sizes::default() })
     }
 
-    /// In the books of the snapshot `prev`: what came after it as `old` is now `new`.
+    /// Replaces the successor `old` of the snapshot `prev` by `new`.
     fn replace_next(&mut self, prev: ObjectId, old: ObjectId, new: ObjectId) -> Result<()> {
         let mos = self.mos();
         if prev.0 == 0 {

@@ -1,4 +1,4 @@
-//! Who is charged for which space.
+//! Charging space to directories.
 //!
 //! Source: docs/format/06-mos-dsl.md §8.
 

@@ -40,7 +40,7 @@ const ALWAYS: u32 = 0x12_0088;
 pub struct Ace {
     /// [`ALLOW`], [`DENY`], 2 audit, 3 alarm; 5–8 for object ACEs.
     pub kind: u16,
-    /// Inheritance, and who is meant: [`OWNER`], [`GROUP`], [`EVERYONE`], else a user's or group's id.
+    /// Inheritance flags and the kind of subject: [`OWNER`], [`GROUP`], [`EVERYONE`], else a user's or group's id.
     pub flags: u16,
     /// What it is about.
     pub mask: u32,

@@ -430,7 +430,7 @@ impl BlockPtr {
         }
     }
 
-    /// The birth that snapshot and free logic go by: the logical one, or the physical one of a block that
+    /// The birth that snapshot and free logic use: the logical one, or the physical one of a block that
     /// was rewritten in place by `zfs rewrite` (feature `physical_rewrite`).
     #[must_use]
     pub fn accounting_birth(&self) -> Txg {

@@ -70,8 +70,8 @@ pub struct Dnode {
     pub used: u64,
     /// The 1 to 3 roots of the block tree.
     pub block_ptrs: Vec<BlockPtr>,
-    /// The bonus: as many bytes as are in use. Its words stay in the byte order of the block decoded; whoever
-    /// rewrites a big-endian dnode swaps them first.
+    /// The bonus: as many bytes as are in use. Its words stay in the byte order of the decoded block. Swap
+    /// them before rewriting a big-endian dnode.
     pub bonus: Vec<u8>,
     /// The spill block.
     pub spill: Option<BlockPtr>,

@@ -248,7 +248,7 @@ mod tests {
             let turned = foreign(&raw, ObjectType::ZNODE);
             if let Ok(mut big) = LegacyZnode::decode(&turned, BIG) {
                 let mut little = LegacyZnode::decode(&raw, LITTLE).unwrap();
-                // The room behind the last entry is nobody's.
+                // The bytes after the last entry have no meaning.
                 let used = if version == 0 { 72 } else { big.acl.size.min(72) as usize };
                 big.acl.aces[used..].fill(0);
                 little.acl.aces[used..].fill(0);

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// Threads that find no seat.
+/// Threads beyond the number of slots.
 pub(crate) const SPARE: usize = 2;
 /// Maximal bytes of the queued jobs of all mounts. A job beyond this limit is not queued; it gets an extra slot.
 const QUEUED_MAX: u64 = 128 << 20;

@@ -437,7 +437,7 @@ fn a_snapshot_in_use_is_not_destroyed() {
     for place in ["s", "s/d"] {
         let mut standing = Command::new("sleep").arg("60").current_dir(bed.within(place)).spawn().unwrap();
         assert!(is_busy(), "{place}");
-        // Whoever stands there still knows where.
+        // A program whose working directory it is still has its path.
         let there = fs::read_link(format!("/proc/{}/cwd", standing.id())).unwrap();
         assert_eq!(there, bed.within(place));
         standing.kill().unwrap();
@@ -564,7 +564,7 @@ def show(raw):
     assert_eq!(show("[0, 1, 2]"), [file, dir, root].concat());
     assert_eq!(show("[1]"), dir);
     assert_eq!(show("[2, 0]"), [root, file].concat());
-    // What is no more stays away, also when its number is another's.
+    // A destroyed snapshot stays gone, even if another one has its number.
     for leaf in ["s", "t"] {
         bed.destroy(leaf).unwrap();
     }

@@ -485,7 +485,7 @@ fn posix_acls_are_kept_inherited_and_obeyed() {
     let acl = "touch f; chmod 600 f; setfacl -m u:1001:rw f; stat -c %a f";
     let said = shell(&bed.at(), acl);
     assert!(said.contains("Operation not supported"), "acltype=off: {said}");
-    // The kernel goes by ACLs from the next mount on: before, one would only widen what the mode allows.
+    // The kernel uses ACLs from the next mount on. Before, an ACL would only widen the mode.
     bed.set("acltype", 1);
     let said = shell(&bed.at(), acl);
     assert!(said.contains("Operation not supported") && said.contains("600\n"), "{said}");

@@ -29,7 +29,7 @@ mod cachefile;
 
 /// The list itself.
 const FILE: &str = "pools.cache";
-/// Locked by whoever changes it.
+/// Locked for changes.
 const LOCK: &str = "pools.lock";
 /// Folder of the lock files with which a process reserves the name of a pool.
 const CLAIMS: &str = "claims";
@@ -257,7 +257,7 @@ fn fresh(path: &Path) -> Result<(PathBuf, File), KnownError> {
     Ok((fresh, file))
 }
 
-/// Who may read a file.
+/// The users that may read a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readers {
     /// Only its owner.

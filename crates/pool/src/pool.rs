@@ -87,7 +87,7 @@ impl Pool {
         self.inner.storage.vdevs().leaves()
     }
 
-    /// Who makes gzip's bytes.
+    /// The gzip engine.
     #[must_use]
     pub fn deflate(&self) -> &Deflate {
         self.inner.storage.deflate()

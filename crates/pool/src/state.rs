@@ -119,7 +119,7 @@ pub struct Inner {
     /// Datasets with transactions in the open txg. They stay open even without users.
     pub(crate) dirty: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
     pub(crate) read_only: Option<String>,
-    /// Why this build would not write the pool, whoever asked.
+    /// Why this build cannot write the pool, even if the import is not read-only.
     pub(crate) refused: Option<String>,
     pub(crate) info: RwLock<Info>,
     /// Bytes that transactions in flight may add below each directory.
@@ -135,7 +135,7 @@ pub struct Inner {
     /// Leases: states on the disks that other processes read.
     pub(crate) leases: Leases,
     pub(crate) events: Events,
-    /// Who uses the pool.
+    /// The user of the pool.
     pub(crate) user: u32,
     /// Top-level vdevs that take no new blocks.
     pub(crate) non_allocating: Mutex<Vec<u32>>,
@@ -158,7 +158,7 @@ pub(crate) struct Parts {
     /// The last uberblock on disk.
     pub(crate) uberblock: Uberblock,
     pub(crate) members: Members,
-    /// Why this build would not write the pool, whoever asked.
+    /// Why this build cannot write the pool, even if the import is not read-only.
     pub(crate) refused: Option<String>,
     /// Top-level vdevs that take no new blocks.
     pub(crate) non_allocating: Vec<u32>,

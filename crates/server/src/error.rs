@@ -21,7 +21,7 @@ pub enum ClientError {
     Stranger {
         /// The socket.
         path: PathBuf,
-        /// Who listens.
+        /// Uid of the listener.
         user: u32,
     },
     /// The server runs, but the file of its socket is gone.

@@ -67,8 +67,7 @@ impl Live {
 
     /// The pool. While a caller has it, it cannot be exported, so drop it soon.
     ///
-    /// # Errors
-    /// It is being let go of.
+    /// # Errors The pool is being exported.
     ///
     /// # Panics
     /// If another thread panicked while taking it.

@@ -124,7 +124,7 @@ pub enum Reply {
         /// How many were dropped before these, or how many were cleared.
         gone: u64,
     },
-    /// The pool is let go of.
+    /// The pool was exported.
     Stopped,
     /// The request is refused.
     Refused(Refusal),

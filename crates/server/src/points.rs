@@ -28,7 +28,7 @@ pub(crate) struct Point {
     pub inside: Option<Inside>,
     /// Why it is not at its mount point; `None` if it is.
     pub why: Option<Elsewhere>,
-    /// What whoever mounts should know.
+    /// Remarks for the user who mounts.
     pub notes: Vec<String>,
 }
 

@@ -543,7 +543,7 @@ impl Server {
         }
     }
 
-    /// Lets go of everything.
+    /// Closes everything.
     fn finish(&self) -> Result<(), ServeError> {
         let Some(Ending { pool, stop, asker, lost }) = self.state().ending.take() else { return Ok(()) };
         // Other readers lose their leases; all commands have ended.

@@ -93,7 +93,7 @@ pub enum AskError {
     Stranger {
         /// The socket.
         path: PathBuf,
-        /// Who listens.
+        /// Uid of the listener.
         user: u32,
     },
     /// The server ended, or its answer is invalid.

@@ -367,7 +367,7 @@ impl Story {
         self
     }
 
-    /// Lets go of the pool without syncing.
+    /// Drops the pool without a sync.
     pub fn shut_down(&mut self) -> &mut Story {
         self.fs = None;
         self.pool = None;

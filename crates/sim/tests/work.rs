@@ -135,7 +135,7 @@ fn a_full_pool_says_so_and_is_usable_again_when_emptied() {
             if round == 2 {
                 story.reboot();
             }
-            // A full pool still lets go of what it holds.
+            // A full pool can still free space.
             let files: Vec<String> = story.model().files().cloned().collect();
             for path in &files {
                 story.unlink(path);

@@ -1,7 +1,7 @@
 //! Used record buffers, kept for the next record: fresh memory costs more than the codec that fills it.
 //!
 //! From:   records that were written or read and that nobody holds any more.
-//! To:     whoever makes the next record of that size.
+//! To:     the next caller that needs a record of that size.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -18,7 +18,7 @@ pub enum GzipEngine {
 }
 
 impl GzipEngine {
-    /// What is nobody's choice: ratios like zlib's, whatever the load.
+    /// The default: ratios like those of zlib, regardless of the load.
     pub const DEFAULT: GzipEngine = GzipEngine::By(Engine::Libdeflate);
     /// The words that users write.
     pub const WORDS: [&'static str; 3] = ["auto", Engine::Libdeflate.name(), Engine::Isal.name()];
@@ -85,7 +85,7 @@ impl Deflate {
         self.saturated.store(saturated, Ordering::Relaxed);
     }
 
-    /// Who makes the next record of a dataset that wants `wanted`.
+    /// The engine for the next record of a dataset that wants `wanted`.
     #[must_use]
     pub fn choose(&self, wanted: GzipEngine) -> Engine {
         match self.forced().unwrap_or(wanted) {

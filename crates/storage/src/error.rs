@@ -40,7 +40,7 @@ pub enum ReadError {
     /// The bytes match their checksum but do not decode.
     #[error("block does not decompress: {0}")]
     Codec(#[from] codec::CodecError),
-    /// The block is encrypted, and whoever reads it has no key.
+    /// The block is encrypted, and its key is not loaded.
     #[error("the key of the dataset is not loaded")]
     NoKey,
     /// The bytes match their checksum, but are not those that a holder of the key wrote.

@@ -50,7 +50,7 @@ impl Leaf {
         Leaf { guid, ..self.clone() }
     }
 
-    /// Lets go of the device: it is closed when the last request to it has ended, and every later one fails.
+    /// Releases the device: it is closed when the last request to it has ended, and every later one fails.
     pub fn close(&self) {
         self.door.close();
     }

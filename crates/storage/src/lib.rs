@@ -93,7 +93,7 @@ pub struct Options {
     /// Threads that compress, checksum and decompress, and threads that read; 0 means one for each core, and more that read
     /// where there are several leaves.
     pub workers: usize,
-    /// Who makes gzip's bytes in this run, whatever datasets say.
+    /// The gzip engine of this run; it overrides that of datasets.
     pub gzip_engine: Option<GzipEngine>,
     /// A request to a disk is slow that takes so long or longer.
     pub slow_io: Duration,
@@ -157,7 +157,7 @@ impl Storage {
         }
     }
 
-    /// The devices as they are now. Who keeps the reference goes on with what there was.
+    /// The devices as they are now. A caller that keeps the reference continues to see the old devices.
     #[must_use]
     pub fn vdevs(&self) -> &Vdevs {
         self.tree.vdevs()
@@ -203,7 +203,7 @@ impl Storage {
         &self.readers
     }
 
-    /// Who makes gzip's bytes.
+    /// The gzip engine.
     #[must_use]
     pub fn deflate(&self) -> &Deflate {
         &self.deflate

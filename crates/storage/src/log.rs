@@ -77,7 +77,7 @@ impl Storage {
                     Err(ReadError::Device { path, offset, source }) => {
                         failure.get_or_insert(ReadError::Device { path, offset, source });
                     }
-                    // A pointer to a place that is none was not written by who wrote the block before it.
+                    // A pointer to an impossible place was not written by the writer of the block before it.
                     Err(_) => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! Encoded records between whoever made them and the disks.
+//! Encoded records on their way to the disks.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -111,7 +111,7 @@ impl<G> Ranked<G> {
         Ranked { guard: lock(), held }
     }
 
-    /// Passes the guard through `wait`, which lets go of the lock for a time.
+    /// Passes the guard through `wait`, which releases the lock for a time.
     #[must_use]
     pub fn wait(self, wait: impl FnOnce(G) -> G) -> Ranked<G> {
         Ranked { guard: wait(self.guard), held: self.held }

@@ -1,4 +1,4 @@
-//! Who reads: what the reads are for, and what of them stays in the cache.
+//! Readers: the purpose of reads, and whether their blocks stay in the cache.
 
 use codec::crypt::DatasetKeys;
 

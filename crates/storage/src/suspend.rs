@@ -1,7 +1,7 @@
 //! Suspended I/O: a device refuses a write that the pool cannot do without, and the write waits to be tried again.
 //!
 //! From:   the I/O threads and the sync thread, whose writes (and reads) of a txg must succeed.
-//! To:     whoever repairs the cause and then calls [`Suspension::retry`] (`zpool clear`).
+//! To:     the user who repairs the cause, and then [`Suspension::retry`] (`zpool clear`).
 //!
 //! Only the refused operation waits and is repeated. Everything else of the txg stays as it is, so a txg that was
 //! suspended is the same on the disks as one that was not.

@@ -84,7 +84,7 @@ impl Tree {
         }
         let top = &self.vdevs().tops()[vdev as usize];
         if !top.leaves().any(|known| known.guid == leaf.guid) {
-            // It was let go of while this was under way.
+            // It was closed meanwhile.
             return true;
         }
         let can = top.can_lose(leaf.guid);

@@ -29,7 +29,7 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed {
     state: Mutex<State>,
-    /// Held by whoever flushes. Whether the last flush failed.
+    /// Held during a flush. Whether the last flush failed.
     failed: Mutex<bool>,
 }
 

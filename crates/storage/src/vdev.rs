@@ -444,7 +444,7 @@ impl Vdevs {
         }
     }
 
-    /// Bytes accounted to whoever owns `block` (02 §8.1 of chapter 06: "dsize"): parity is not charged.
+    /// Bytes accounted to the owner of `block` (02 §8.1 of chapter 06: "dsize"): parity is not charged.
     #[must_use]
     pub fn dsize(&self, block: &Block) -> u64 {
         let one = |dva: &Dva| {

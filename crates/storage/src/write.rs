@@ -34,7 +34,7 @@ const RUN_BUFFERS_MAX: usize = 512;
 pub struct Recipe {
     /// Algorithm and level; `On` is resolved by the caller.
     pub compression: CompressionSetting,
-    /// Who makes gzip's bytes.
+    /// The gzip engine.
     pub gzip_engine: GzipEngine,
     /// Checksum of the bytes on disk.
     pub checksum: ChecksumKind,

@@ -97,7 +97,7 @@ fn raw_streams_of_openzfs_are_received_without_keys_and_sent_again_the_same() {
     let dir = unpack("gsend");
     let [full, incr, decrypted] = ["raw", "raw-incr", "decrypted"].map(|name| golden(dir.path(), name));
     let mut ground = Ground::new();
-    // lz4 is told by who has used it.
+    // The stream declares lz4 only if its blocks use it.
     ground.receive(&golden(dir.path(), "compressed"), "tank/plain@b").unwrap();
     ground.receive(&full, "tank/crypt@k1").unwrap();
     ground.crash();

@@ -101,7 +101,7 @@ fn what_was_received_in_part_can_be_handed_on_and_completed_there() {
                 ground.pool().abort_receive(fs).ok();
             }
             grounds[0].receive_with(&stream[..stream.len() * part / 8], &into, &kept()).unwrap_err();
-            // Who got it so may hand it on.
+            // The receiver of a partial stream may pass it on.
             for pair in grounds.windows(2) {
                 let told = token(&pair[0], fs);
                 hand_on(pair[0].pool(), &pair[1], fs, &into);

@@ -350,7 +350,7 @@ fn what_arrives_may_be_renamed_meanwhile() {
                 Receiver::new(pool).begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
             let arrived = receiving.take_in(&mut stream).unwrap();
             pool.rename_dataset(from, to).unwrap();
-            // Its working name is nobody's business.
+            // Its internal name is not shown.
             for info in pool.list("tank", None, true).unwrap().iter().filter(|info| info.is_snapshot()) {
                 assert_eq!(pool.clones(info).unwrap(), [""; 0]);
             }

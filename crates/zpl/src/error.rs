@@ -64,7 +64,7 @@ pub enum Error {
     /// The object is in use.
     #[error("device or resource busy")]
     Busy,
-    /// What it names is no more.
+    /// Its object no longer exists.
     #[error("stale file handle")]
     Stale,
     /// The file system could not be opened again after a rollback or receive replaced it.

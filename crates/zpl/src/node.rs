@@ -60,7 +60,7 @@ impl Filesystem {
         }
         let is_late = reports_late_write(set, &znode);
         if (set.atime.is_some() || set.mtime.is_some()) && !is_late {
-            // Who appends may say when.
+            // A writer that appends may set the times.
             self.check_attributes_change(&znode, pflags::IMMUTABLE)?;
         }
         let before = znode.clone();

@@ -10,7 +10,7 @@ pub(crate) const OBJECTS: &str = "obj-";
 /// Project id of files without a project. It has no quota.
 pub(crate) const NO_PROJECT: u64 = 0;
 
-/// Who space is counted for.
+/// The kind of owner of space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// By uid.

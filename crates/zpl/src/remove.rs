@@ -23,7 +23,7 @@ use crate::{Error, FileKind, Filesystem, Result};
 /// Sticky bit of a directory: only owners remove names.
 const S_ISVTX: u64 = 0o1000;
 
-/// Who takes a name away.
+/// The user who removes a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remover {
     /// Somebody who may.

@@ -50,7 +50,7 @@ use crate::{Error, Filesystem, ObjectId, Result};
 use links::Links;
 use settings::Live;
 
-/// Who checks permissions.
+/// Where permissions are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checks {
     /// The kernel has checked modes, ACLs and sticky bits before the call arrives (FUSE with `default_permissions`). The

@@ -67,7 +67,7 @@ fn sha256(data: &[u8]) -> String {
 #[derive(Clone, Copy, PartialEq)]
 enum Expect {
     All,
-    /// But for the contents.
+    /// All but the contents.
     NoSums,
     /// But for what the moment of a replay decides: times and places.
     Replayed,

@@ -1,4 +1,4 @@
-//! Who makes gzip's bytes: as the property says, as the run says, or as the load has it; the pool is the same to OpenZFS.
+//! The gzip engine by property, by run or by load; OpenZFS reads all of their blocks.
 
 mod support;
 

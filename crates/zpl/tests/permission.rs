@@ -28,7 +28,7 @@ const TREES: u64 = 40;
 /// Calls on each tree, drawn from all of them.
 const CALLS: u64 = 40;
 
-/// Who calls: user, first group, others.
+/// The caller: user, first group, others.
 const USERS: [(u32, u32, &[u32]); 5] =
     [(0, 0, &[]), (10, 20, &[]), (11, 20, &[30]), (12, 40, &[20]), (13, 50, &[])];
 

@@ -1,4 +1,5 @@
-//! What a front end may count on, without one: handles, name spaces, notices, `.zfs`, and who checks permissions.
+//! What a session guarantees to front ends, tested without one: handles, name spaces, notices, `.zfs`, and who checks
+//! permissions.
 
 mod support;
 

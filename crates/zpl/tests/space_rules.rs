@@ -1,4 +1,4 @@
-//! Who may use how much: quotas, reservations, quotas of users, and counts of file systems.
+//! Limits: quotas, reservations, quotas of users, and counts of file systems.
 
 mod support;
 
@@ -247,7 +247,7 @@ fn users_groups_and_projects_are_counted_and_held_to_their_quotas() {
     fs.dataset().sync().unwrap();
     fs.write(id, MIB, b"x").unwrap();
 
-    // A folder hands its project down; whoever has no quota of its own has the default.
+    // New files inherit the project of their folder. Owners without a quota of their own have the default.
     let dir = fs.create(fs.root(), b"dir", &NewNode::new(FileKind::Directory, 0o755)).unwrap();
     let flags = fs.stat(dir).unwrap().flags | format::znode::pflags::PROJINHERIT;
     fs.setattr(dir, &SetAttr { projid: Some(7), flags: Some(flags), ..SetAttr::default() }).unwrap();

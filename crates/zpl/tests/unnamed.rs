@@ -220,7 +220,7 @@ fn what_a_crash_leaves_without_a_name_is_freed() {
     fs.write(id, 0, &vec![6; 200_000]).unwrap();
     fs.dataset().sync().unwrap();
     let late = fs.create_unnamed(fs.root(), &file()).unwrap();
-    // What nobody could find after a crash is not logged, whoever asks.
+    // A file without a name is not logged, even by `fsync`, because nobody could find it after a crash.
     fs.write(id, 200_000, &vec![6; 200_000]).unwrap();
     fs.write(late, 0, b"late").unwrap();
     fs.setattr(late, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
@@ -283,7 +283,7 @@ fn with_sync_disabled_its_name_waits_for_the_next_sync() {
     fs.link(id, root, b"a").unwrap();
     fs.fsync(id).unwrap();
     assert_eq!(bed.pool().info().txg, txg);
-    // Whoever wants to be sure again is not told of a record that nothing could be done with.
+    // A second `fsync` succeeds, and the log has no record that a replay could not use.
     bed.set("tank/fs", "sync", 0).unwrap();
     let other = fs.create_unnamed(root, &file()).unwrap();
     fs.dataset().sync().unwrap();

@@ -17,14 +17,31 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         ),
         (r"\b[SR]\d+-\d\d\b".to_owned(), "a private id that a reader cannot look up: name the thing itself"),
         (
-            r"(?m)^\s*//[/!]?.*\b(takes a seat|who waits here|the house|the roof|brothers?)\b".to_owned(),
+            comment(r"takes a seat|who waits here|the house|the roof|brothers?|living pool"),
             "a metaphor for a part of the program: use the field's word (STYLE.md, Plain words)",
+        ),
+        (
+            comment(r"whoever|nobody's|(?:for|by|of|to|from|with|slows) who [a-z]+"),
+            "a subject without a name: name the caller, thread, program or user (STYLE.md, Plain words)",
+        ),
+        (
+            r"(?m)//[/!]? (?:.*[.:;] )?(?:Who|That somebody) [a-z].*".to_owned(),
+            "a clause as a subject: begin with the noun that acts (STYLE.md, Plain words)",
+        ),
+        (
+            comment(r"(?:is|are) no more(?:[.,:;]|$)|and like|but for the|let(?:s|ting)? go of|go(?:es)? by(?: the)?"),
+            "a phrase that has to be read twice: say it plainly (STYLE.md, Plain words)",
         ),
     ]
     .into_iter()
     .map(|(pattern, reason)| (Regex::new(&pattern).expect("a pattern of this file"), reason))
     .collect()
 });
+
+/// One of these words in a comment, also behind code. The backquoted parts of comments count, too.
+fn comment(words: &str) -> String {
+    format!(r"(?mi)//[/!]? .*\b(?:{words})(?:\W|$)")
+}
 
 /// `allow` and `expect` of lints.
 static SILENCED: LazyLock<Regex> =
@@ -62,4 +79,39 @@ pub fn silenced_lints(file: &SourceFile) -> Vec<Finding> {
 
 fn line_of(text: &str, offset: usize) -> usize {
     text[..offset].matches('\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> usize {
+        let syntax = syn::parse_file("").expect("Rust");
+        words(&SourceFile {
+            path: "a.rs".into(),
+            krate: "made".into(),
+            module: None,
+            text: text.into(),
+            syntax,
+        })
+        .len()
+    }
+
+    #[test]
+    fn the_forms_that_style_md_replaces_are_found_in_comments_and_docstrings() {
+        for (subject, rest) in [("Wh", "o waits for it has it."), ("Th", "at somebody wants it safe.")] {
+            assert_eq!(found(&format!("/// It ends. {subject}{rest}\nfn f() {{}}\n")), 1, "{subject}{rest}");
+        }
+        let riddles = [
+            "It is nobody_s.",
+            "Held by who_ever asks.",
+            "One for wh_o looks at it.",
+            "The snapshot is no_ more.",
+        ];
+        for riddle in riddles {
+            let riddle = riddle.replace("body_s", "body's").replace("_", "");
+            assert_eq!(found(&format!("f(); // {riddle}\n")), 1, "{riddle}");
+        }
+        assert_eq!(found("/// A caller who waits. There are no more than two.\nlet a = \"who waits\";\n"), 0);
+    }
 }

@@ -53,7 +53,7 @@ pub(crate) const ENGINE_READ: Engine = Engine { byte: 0.15e-9, stored: 0.15e-9, 
 /// Where and how long is measured.
 pub(crate) struct Probe<'a> {
     pub(crate) folder: &'a Path,
-    /// No pass begins that would likely take longer, but for the first.
+    /// No pass begins that would likely take longer, except the first.
     pub(crate) until: Instant,
     pub(crate) watch: &'a dyn Watch,
 }

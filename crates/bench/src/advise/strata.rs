@@ -115,7 +115,7 @@ impl Strata {
         Strata { all, piece, bytes }
     }
 
-    /// The next piece; `None` when there are no more.
+    /// The next piece; `None` after the last.
     pub(crate) fn draw(&mut self, material: &Material) -> Option<Draw> {
         let open = |stratum: &&Stratum| (stratum.taken.len() as u64) < stratum.pieces;
         let wanted = |stratum: &Stratum| {

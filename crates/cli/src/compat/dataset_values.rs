@@ -67,7 +67,7 @@ impl Creation {
 /// Why an encrypted dataset cannot have `copies=3`.
 const THREE_COPIES: &str = "encrypted datasets cannot have 3 copies";
 
-/// Makes the objects of a new file system, whose root directory belongs to whoever creates it.
+/// Makes the objects of a new file system, whose root directory belongs to its creator.
 pub fn initialiser() -> pool::Initialise {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     zpl::initialiser_for([user.as_raw(), group.as_raw()])

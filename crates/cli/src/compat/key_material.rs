@@ -1,6 +1,6 @@
 //! What a user gives as the key of an encrypted dataset: typed at a terminal, through a pipe, or in a file.
 //!
-//! From:   standard input of whoever typed the command, in a server that of its client; or a file.
+//! From:   standard input of the command, in a server that of its client; or a file.
 //! To:     `key_loading`. The bytes are zeroed after use, and no message holds any of them.
 
 use std::fs::File;

@@ -247,7 +247,7 @@ fn end(live: &Live, down: Change, renamed: impl Fn(&str) -> String) -> Result<Re
     live.end(down, renamed)
 }
 
-/// Makes what is mounted read-only that goes by `readonly` of `name`, before the property is turned on.
+/// Before `readonly` is turned on for `name`: makes the mounts that inherit it read-only.
 ///
 /// # Errors
 /// A file is open for writing: nothing is changed.
@@ -262,7 +262,7 @@ pub fn turning_read_only(live: &Live, name: &str, action: Action<'_>) -> Result<
     })
 }
 
-/// Has the mounts go by their properties, of which `settled` were set just now at a dataset; says which do not.
+/// Applies their properties to the mounts. `settled` were just set at a dataset. Returns the mounts for which it failed.
 ///
 /// # Errors
 /// Standard output is gone.

@@ -1,6 +1,6 @@
 //! How vdevs are named: by their paths, as they are or where links lead, or by their guids.
 //!
-//! From:   the options of a command; variables of whoever typed it.
+//! From:   the options of a command; environment variables of its user.
 //! To:     the views of pools.
 
 use super::Call;
@@ -18,7 +18,7 @@ pub struct Naming {
 }
 
 impl Naming {
-    /// As the options of a command say, or variables of whoever typed it.
+    /// As the options of a command say, or environment variables of its user.
     pub fn or_variables(self, call: &Call) -> Naming {
         let variable = |name| call.around.served.is_none() && config::is_set(name);
         Naming {

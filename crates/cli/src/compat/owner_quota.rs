@@ -99,7 +99,7 @@ pub fn is_kept_inside(word: &str) -> bool {
     word == VERSION || is_default(word) || matches!(props::ask(word), Some(Asked::Account(_)))
 }
 
-/// `defaultuserquota` and its family: quotas of whoever has none of their own.
+/// `defaultuserquota` and its family: quotas of owners that have none of their own.
 pub fn is_default(word: &str) -> bool {
     default_of(word).is_some()
 }

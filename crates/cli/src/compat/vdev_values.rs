@@ -207,7 +207,7 @@ impl<'a> Vdevs<'a> {
                 Some(Class::Dedup) => 3,
                 _ => 0,
             }),
-            // Who lies below a top-level vdev has no say in it.
+            // A vdev below a top-level one has no such setting.
             "allocating" if vdev.top.is_some_and(|top| top.guid != vdev.config.guid) => number(2),
             name => Some(match vdev.set.get(name) {
                 Some(value) if Some(value) != property.default_value().as_ref() => {

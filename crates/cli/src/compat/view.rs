@@ -164,7 +164,7 @@ impl VdevView {
                 MemberFigures { is_open: true, .. } => State::Online,
                 _ => State::Unavail,
             };
-            // A device that came back after the import goes by its path again.
+            // A device that came back after the import is named by its path again.
             if let Some(path) = self.path.as_deref().filter(|_| was_absent && self.state != State::Unavail) {
                 self.name = leaf_name(&self.kind, self.guid, path, naming);
             }
@@ -231,7 +231,7 @@ pub struct PoolView {
     pub body: Body,
     /// What the server of a leased pool knows of it and the disks do not tell.
     pub figures: Option<Figures>,
-    /// The labels call the pool active: whoever wrote them did not export it.
+    /// The labels call the pool active: it was not exported.
     was_active: bool,
     aux: OnceCell<Result<Vec<AuxVdev>, pool::Error>>,
 }

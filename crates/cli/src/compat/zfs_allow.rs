@@ -219,7 +219,7 @@ fn order<'a>(
     Ok(Some(Order { keys, names, dataset }))
 }
 
-/// Kind and number of whoever `word` means.
+/// Kind and id of the user or group `word`.
 fn whom(word: &str, user: bool, group: bool) -> Option<(char, String)> {
     if word == "everyone" && !user && !group {
         return Some(('e', String::new()));
@@ -339,7 +339,7 @@ fn lines(grants: &[Grant]) -> Vec<String> {
     lines
 }
 
-/// How whoever a key is about is called, with their place in the list; `None` for a kind of a later release.
+/// Name of the user or group of a who-key, with its position in the list; `None` for a kind of a later release.
 fn called(kind: &str, id: &str) -> Option<(u8, String)> {
     let named = |owner| id.parse().ok().and_then(|id| name_of(owner, id)).unwrap_or_else(|| id.to_owned());
     match kind {

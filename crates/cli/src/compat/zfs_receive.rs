@@ -155,7 +155,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }),
     };
     if call.live().is_some() {
-        // It goes on, and who waits for its end may have the turn.
+        // It continues, and callers that wait for its end may take the turn.
         return done;
     }
     session.finish().and(done)
@@ -425,7 +425,7 @@ fn put_in_place(
     let Some(fs) = arrived.replaces().map(str::to_owned) else {
         return Ok(Some(arrived.put_in_place().map_err(failed)?));
     };
-    // Who asks for a forced unmount gets one.
+    // A forced unmount was requested.
     let increment = arrived.increment().filter(|_| !call.options.unmount);
     let increment = increment.map(|(next, onto)| (next, onto.to_owned()));
     let (mut waiting, mut received) = (Some(arrived), None);
@@ -487,7 +487,7 @@ fn failure(pool: &Pool, begin: &Begin, fs: &str, options: &ReceiveOptions, error
         .hint(format!("    zfs send -t {token}"))
 }
 
-/// What is mounted would have to let go of what it shows, and does not.
+/// The mounted file system is in use and cannot be unmounted.
 fn stays_mounted(call: &Typed<Options>, begin: &Begin, failure: Failure) -> Failure {
     let Failure::Refused(lines) = failure else { return failure };
     let busy = lines.iter().any(|line| line.ends_with(reason::BUSY));

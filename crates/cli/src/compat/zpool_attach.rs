@@ -100,7 +100,7 @@ pub(super) fn join(
     negative(console, change.join(&path, replaces, options))
 }
 
-/// The spare of a pool that goes by `name`.
+/// The spare of a pool with the name `name`.
 fn spare_at(view: &PoolView, name: &str) -> Option<Guid> {
     let aux = view.aux().ok()?.iter().filter(|aux| aux.kind == AuxKind::Spare);
     let is_meant = |aux: &&AuxVdev| {

@@ -9,7 +9,7 @@ use crate::messages::Failure;
 use crate::open::{self, Intent, Session};
 use scan::Scans as _;
 
-/// The leaf that goes by `name`, here or below.
+/// The leaf with the name `name`, here or below.
 pub fn named<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {
     let it = vdev.name == name || vdev.path.as_deref() == Some(name) || vdev.guid.0.to_string() == name;
     if it { Some(vdev) } else { vdev.children.iter().find_map(|child| named(child, name)) }

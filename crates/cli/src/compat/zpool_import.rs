@@ -193,7 +193,7 @@ fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Res
     Ok(())
 }
 
-/// Imports the pool that goes by a name or guid.
+/// Imports the pool with a name or guid.
 fn import_named(
     call: &Typed<Options>,
     pools: &Pools,

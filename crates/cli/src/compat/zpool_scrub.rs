@@ -172,7 +172,7 @@ fn one(call: &Typed<Options>, name: &str, dates: [Option<u64>; 2]) -> Result<(),
 /// Waits for the end of a scrub, but not longer than somebody waits for this.
 fn until_over(live: &Live, stops: impl Fn() -> bool) -> pool::Result<()> {
     while !stops() {
-        // Let go of in between, so that the pool can be exported by force; the scrub goes on at the next import.
+        // The pool is released in between, so that it can be exported by force; the scrub continues after the next import.
         let Ok(pool) = live.pool() else { return Ok(()) };
         if pool.wait_scrub_for(GLANCE)? {
             return Ok(());

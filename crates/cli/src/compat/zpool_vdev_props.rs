@@ -165,7 +165,7 @@ struct Place {
     refusal: Option<String>,
 }
 
-/// Looks at a pool for the vdev that is called `name`; the pool is let go of again.
+/// Opens a pool to find the vdev called `name`, and closes the pool again.
 fn place(usable: Usable, name: &str, word: &str) -> Result<Option<Place>, Failure> {
     let view = PoolView::new(usable);
     let values = PoolValues::new(&view)?;

@@ -73,7 +73,7 @@ impl Pools {
         Ok(Pools { sessions, live: around.live().cloned() })
     }
 
-    /// Who is to be told of changes where `place` is.
+    /// The cache to notify of changes at `place`.
     pub fn kernel(&self, place: &PoolPath) -> Kernel {
         Kernel(self.live.clone().map(|live| (live, place.dataset_name())))
     }
@@ -113,7 +113,7 @@ impl Pools {
         Ok(fs)
     }
 
-    /// As [`Pools::filesystem`], through a session. No permission is asked for: whoever runs this command may open the
+    /// As [`Pools::filesystem`], through a session. No permissions are checked: the user of this command may open the
     /// devices of the pool, or is the user that the pool's server works for.
     ///
     /// # Errors

@@ -10,7 +10,8 @@ use storage::host::{Access, FileDisk, OpenError};
 
 use super::{Intent, NotOpen};
 
-/// Whether somebody holds one of the devices. A copy of what a server holds has its pool's name and guid, but is nobody's.
+/// Whether a process holds one of the devices. A copy of a device has the name and guid of the server's pool, but no process
+/// holds it.
 pub fn is_held(found: &Found) -> bool {
     let in_use =
         |path: &PathBuf| matches!(FileDisk::open(path, Access::ReadOnly), Err(OpenError::InUse { .. }));

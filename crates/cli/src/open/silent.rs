@@ -1,4 +1,4 @@
-//! Pools with a device that does not answer: whoever read that device would wait with it.
+//! Pools with a device that does not answer: a read from that device would hang.
 //!
 //! From:   the server of the pool, which is asked before this process touches a device: one connection more for each pool
 //!         and command, which takes less than a millisecond.

@@ -225,7 +225,7 @@ pub struct Serve {
     /// Mount with these options, as zfs mount -o has them (ro,noexec).
     #[arg(long, value_name = "LIST")]
     pub options: Option<String>,
-    /// Standard output is read by whoever waits in the foreground.
+    /// Report on standard output, which the parent process reads.
     #[arg(long, hide = true)]
     pub ready: bool,
     /// The pool was made a moment ago, by the command that starts this server.
@@ -263,7 +263,7 @@ pub struct Export {
     /// Listen on this Unix socket.
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub socket: Option<PathBuf>,
-    /// Listen on TCP, as in 127.0.0.1:10809. Whoever reaches the address can use the volume.
+    /// Listen on TCP, as in 127.0.0.1:10809. Everyone who can connect to the address can use the volume.
     #[arg(long, value_name = "ADDRESS[:PORT]|PORT", value_parser = tcp)]
     pub listen: Option<server::ExportAddress>,
     /// Clients may not write.

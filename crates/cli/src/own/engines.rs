@@ -1,4 +1,5 @@
-//! `cenote engines`: which code compresses and sums up on this machine, and how fast; and who made a pool's gzip.
+//! `cenote engines`: the code for compression and checksums on this machine, its speed, and the engines that compressed a
+//! pool's gzip blocks.
 //!
 //! From:   `bench`, which measures over the sample; or an open pool.
 //! To:     two tables, or JSON.

@@ -51,7 +51,7 @@ pub fn map<T: Send, R: Send, E>(
                 // There is a token for each item; taking it back lets another one start.
                 let _ = started.try_recv();
                 if let Err(error) = sink(result) {
-                    // Whoever sends from now on finds nobody listening, and ends.
+                    // Later sends fail because the receiver is gone, and their threads end.
                     drop((done, started));
                     return Err(error);
                 }

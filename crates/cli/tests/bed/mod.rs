@@ -136,7 +136,7 @@ impl Bed {
     }
 }
 
-/// Compares two lists of files but for the fields named; sizes of folders count their entries in a pool.
+/// Compares two lists of files except the named fields; sizes of folders count their entries in a pool.
 #[track_caller]
 pub fn expect_same(one: &[Value], other: &[Value], but: &[&str]) {
     let clean = |list: &[Value]| -> Vec<Value> {

@@ -31,7 +31,7 @@ pub struct DatasetKeys {
     suite: Suite,
     guid: u64,
     version: u64,
-    /// In boxes: whoever moves them leaves no copy behind.
+    /// In boxes, so that a move leaves no copy behind.
     master: Box<Zeroizing<[u8; KEY]>>,
     hmac: Box<Zeroizing<[u8; HMAC_KEY]>>,
     /// Keys of blocks by their salts, the last used first.

@@ -12,8 +12,8 @@ use super::keys::DatasetKeys;
 /// Fewest rounds in which a new pass phrase may become a key.
 pub const MIN_ITERATIONS: u64 = 100_000;
 
-/// The user's key, in the form in which it wraps the keys of datasets. It zeroes itself and is never printed. In a box: whoever moves it
-/// leaves no copy behind.
+/// The user's key, in the form in which it wraps the keys of datasets. It zeroes itself and is never printed. In a box: a
+/// move of it leaves no copy behind.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WrappingKey(Box<[u8; KEY]>);
 

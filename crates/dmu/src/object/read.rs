@@ -138,8 +138,8 @@ impl Object {
         read.map_err(|source| Error::Block { object: self.id, level, blkid, source })
     }
 
-    /// Reads what the pointers to the blocks `start..end` lie in. Who changes or frees blocks asks for this before the
-    /// transaction: when a sync finds an indirect block lost, it is too late to refuse.
+    /// Reads the indirect blocks with the pointers to the blocks `start..end`. A caller that changes or frees blocks calls
+    /// this before its transaction, because a sync that finds a damaged indirect block cannot refuse the change any more.
     ///
     /// # Errors
     /// If one of them cannot be read, or is used at two places: its blocks would be freed twice.

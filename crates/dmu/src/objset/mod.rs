@@ -379,8 +379,8 @@ impl Objset {
         self.lock().thin_out();
     }
 
-    /// Lets the workers encode up to `left` bytes of the open txg's records ahead of their sync: whole blocks behind
-    /// which there are others, so that whoever writes has probably gone on.
+    /// Lets the workers encode up to `left` bytes of the open txg's records ahead of their sync: whole blocks that are
+    /// followed by others, so that the writer has probably finished them.
     pub fn encode_ahead(&self, left: &mut u64) {
         let (Some(policy), storage) = (self.policy(), self.io().storage()) else { return };
         let min_alloc = self.vdevs().min_alloc();

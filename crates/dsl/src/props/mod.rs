@@ -37,7 +37,7 @@ pub struct Property {
     pub heading: &'static str,
     /// What its values look like.
     pub kind: Kind,
-    /// Who may set it and when.
+    /// When and by which command it may be set.
     pub access: Access,
     /// What it applies to.
     pub applies: Applies,
@@ -95,7 +95,7 @@ pub enum Form {
     DateSeconds,
 }
 
-/// Who may set a property, and whether children have it from their parents.
+/// Whether users may set a property, and whether children inherit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Computed by the pool; no user may set it.

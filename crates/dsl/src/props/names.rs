@@ -200,8 +200,8 @@ pub fn is_stored_user_property(name: &str) -> bool {
     is_user_property(name) && name.len() < NAME_MAX
 }
 
-/// Whether a pool can keep a property of this name, what follows it there included (`$recvd`), with this value: asked
-/// before anything of a change is written, whoever gave it.
+/// Whether a pool can keep a property of this name, what follows it there included (`$recvd`), with this value: asked before
+/// any part of a change is written.
 ///
 /// # Errors
 /// Without a name; name or value too long.

@@ -133,7 +133,7 @@ pub struct Walk<'a> {
     children_first: bool,
     /// Blocks read.
     reads: u64,
-    /// Who wants to know of wrong fill counts.
+    /// Receiver of wrong fill counts.
     fills: Option<Sender<WrongFill>>,
     /// Blocks that lead on and were opened.
     opened: Opened,

@@ -1,7 +1,7 @@
 //! The ZAP hash: CRC-64 (ECMA-182, reflected) over the key, seeded with the object's salt.
 //!
 //! From:   a key and the salt of its object.
-//! To:     leaf choice, bucket choice and iteration order; all go by the **top** bits.
+//! To:     leaf choice, bucket choice and iteration order; all use the **top** bits.
 //! Source: docs/format/04-zap.md §1.
 
 /// Significant (top) bits of a hash, unless the ZAP has [`HASH64`](super::fat::HASH64).

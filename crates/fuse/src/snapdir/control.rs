@@ -20,7 +20,7 @@ impl Snapshots {
         Ok(Entry { attr, generation: Generation(0), attr_ttl: folder_ttl(folder), entry_ttl })
     }
 
-    /// `.zfs`, for who knows its name.
+    /// `.zfs`, hidden from listings.
     pub(crate) fn control(&self) -> Answer<Entry> {
         self.head.session.check_control().map_err(errno::from)?;
         self.folder(Folder::Control, SHORT)

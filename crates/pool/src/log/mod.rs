@@ -116,7 +116,7 @@ pub(crate) struct Log {
     pub(crate) mode: AtomicU8,
     pub(crate) state: Mutex<State>,
     pub(crate) changed: Condvar,
-    /// Held by whoever replays.
+    /// Held during a replay.
     pub(crate) replay: Mutex<()>,
 }
 

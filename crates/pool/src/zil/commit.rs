@@ -111,7 +111,7 @@ impl Dataset {
     /// From now on changes are noted. The caller waits for a sync, which makes all earlier changes durable.
     fn start_noting(self: &Arc<Self>) {
         self.log.mode.store(NOTING, Ordering::Release);
-        // Who did not see that holds this txg, or an earlier one.
+        // A thread that did not see this holds this txg, or an earlier one.
         let open = self.pool.groups.lock().open;
         {
             let mut state = self.log.lock();

@@ -1,4 +1,4 @@
-//! The books of snapshots: what each keeps alive, and what their datasets are charged for it.
+//! Accounting of snapshots: the blocks that each keeps allocated, and the charges of their datasets.
 //!
 //! Source: docs/format/06-mos-dsl.md §7.3, §8.2, §8.3.
 

@@ -346,7 +346,7 @@ impl Scans for Pool {
         match () {
             () if is_covered => Ok(()),
             () if lacking.is_some() => self.resilver(),
-            // What came back has everything: whoever filled in for it leaves.
+            // The device that came back holds all data, so its spare leaves.
             () if self.read_only().is_none() => self.inner().end_replacing(),
             () => Ok(()),
         }

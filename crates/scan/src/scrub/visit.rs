@@ -18,7 +18,7 @@ use pool::{Error, Inner, Result, Syncing, scan_state};
 
 /// Blocks in the hands of the readers at once, for each of them.
 const WINDOW_PER_READER: usize = 16;
-/// Bytes of blocks taken before they are entered in the books.
+/// Bytes of blocks taken before the progress is recorded.
 const CHUNK_BYTES: u64 = 8 << 20;
 /// Shared blocks that are remembered as verified. Further ones are verified with each reference.
 const SHARED_MAX: usize = 4 << 20;
@@ -108,7 +108,7 @@ fn finish(syncing: &mut Syncing<'_>) -> Result<()> {
         let state = syncing.inner.scrub.lock();
         (state.scan.expect("a running scrub has a state"), state.errors.clone())
     };
-    // Its queue is freed once, by whoever ends it first.
+    // Its queue is freed once, by the first thread that ends it.
     let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) else {
         return Ok(());
     };
@@ -309,7 +309,7 @@ impl Visit<'_> {
         })
     }
 
-    /// Enters a chunk in the books.
+    /// Records the progress of a chunk.
     fn enter(&mut self, chunk: &[Seen], repaired: u64) {
         let mut state = self.inner.scrub.lock();
         let (mut examined, mut errors) = (0, 0);

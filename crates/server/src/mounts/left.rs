@@ -1,8 +1,8 @@
 //! Mounts that disappeared without an unmount by this server.
 //!
 //! From:   the kernel's list of mounts. umount(8) and fusermount3 ask no server.
-//! To:     file systems that count as unmounted. Their sessions end when the last program lets go of its files, which is
-//!         at once after an ordinary umount(8), and any time later after a lazy one (`umount -l`).
+//! To:     file systems that count as unmounted. Their sessions end when the last program closes its files, which is at once
+//!         after an ordinary umount(8), and any time later after a lazy one (`umount -l`).
 //!
 //! The kernel keeps what such programs read and write in a cache of its own. A second mount over another connection would
 //! not see that cache. So the old session is mounted once more; where that cannot be, a file system is mounted again

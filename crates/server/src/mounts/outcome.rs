@@ -56,7 +56,7 @@ pub enum MountError {
     /// The kernel refuses.
     #[error(transparent)]
     Fuse(#[from] fuse::MountError),
-    /// The pool is being let go of.
+    /// The pool is being exported.
     #[error(transparent)]
     Closed(#[from] crate::Closed),
 }
@@ -92,7 +92,7 @@ pub enum Unmounted {
         /// Why.
         why: String,
     },
-    /// The pool is being let go of.
+    /// The pool is being exported.
     #[error(transparent)]
     Closed(#[from] crate::Closed),
 }
@@ -122,7 +122,7 @@ pub struct Report {
     pub failed: Vec<(String, MountError)>,
     /// Those mounted elsewhere than they should.
     pub moved: Vec<Moved>,
-    /// What else whoever mounts should know.
+    /// Further remarks for the user who mounts.
     pub notes: Vec<String>,
 }
 

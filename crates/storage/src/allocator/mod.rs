@@ -185,7 +185,7 @@ impl Allocator {
             Ok(_) => panic!("vdev {} is there already", spec.id),
             Err(index) => index,
         };
-        // Changes go by the index of their vdev.
+        // Changes are ordered by the index of their vdev.
         let is_quiet = self.pending.is_empty() && self.settling.is_empty();
         assert!(
             is_quiet || index == self.vdevs.len(),

@@ -1,4 +1,4 @@
-//! A disk that can be let go of while others still know it.
+//! A disk that can be closed while other threads still refer to it.
 //!
 //! From:   a leaf of the vdev tree.
 //! To:     the disk, until [`Closable::close`]; later every request fails.
@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use super::Disk;
 
-/// A disk, or what is known of one that was let go of.
+/// A disk, or the remaining facts about a closed one.
 #[derive(Debug)]
 pub(crate) struct Closable {
     path: PathBuf,
@@ -32,7 +32,7 @@ impl Closable {
         }
     }
 
-    /// Lets go of the disk. It is closed when the last request that is under way has ended.
+    /// Releases the disk. It is closed when the last request that is under way has ended.
     pub(crate) fn close(&self) {
         self.disk.write().expect("guards a plain store").take();
     }

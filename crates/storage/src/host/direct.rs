@@ -57,7 +57,7 @@ impl DirectFile {
 
     /// No direct write runs while the guard lives.
     pub(super) fn apart(&self) -> RwLockWriteGuard<'_, ()> {
-        // The lock guards no data: whoever panicked left nothing half done.
+        // The lock guards no data, so a panic left no half-done change.
         self.turn.write().unwrap_or_else(PoisonError::into_inner)
     }
 

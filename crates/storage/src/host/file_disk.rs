@@ -50,7 +50,7 @@ pub enum OpenError {
     InUse {
         /// The disk.
         path: PathBuf,
-        /// Who holds it, if the system tells.
+        /// The holder, if the system tells.
         holder: Option<Holder>,
     },
     /// The kernel holds the device: mounted, or part of another device or pool.

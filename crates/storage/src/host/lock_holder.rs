@@ -1,4 +1,4 @@
-//! Who holds a file's advisory lock.
+//! The holder of a file's advisory lock.
 //!
 //! From:   /proc/locks, /proc/PID/fd, /proc/PID/comm: a hint for a message, never a base for a decision.
 

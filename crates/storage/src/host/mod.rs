@@ -29,7 +29,7 @@ pub use lock_holder::{Holder, holders_of};
 pub use partitions::{Partition, Table, TableError, backing_file, partition_of, partition_path, read_table};
 pub use scripted::{CrashPolicy, Fault, Op, Script, ScriptedDisk};
 
-/// Time and randomness, handed to whoever needs them. Clones share both.
+/// Clock and entropy, passed to all code that needs them. Clones share both.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// Wall and monotonic time.

@@ -483,8 +483,8 @@ impl Disk for ScriptedDisk {
     fn written_again(&self) {}
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        // Contents stay: a discarded range may read as anything, and the old bytes are the hardest case for
-        // whoever must not look at them. What must still be there is seen to by the write path.
+        // Contents stay: a discarded range may read as anything, and the old bytes are the hardest case for callers that
+        // must not see them. The write path must not depend on discarded ranges.
         if is_within(offset, len, self.0.size) {
             self.0.script.enter(self.0.id, true).map(drop)
         } else {

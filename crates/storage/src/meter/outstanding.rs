@@ -1,8 +1,8 @@
 //! Requests that a disk was sent and did not answer yet, and those that it answered late.
 //!
 //! From:   [`super::Metered`], which sees each request.
-//! To:     whoever watches the device (`zpool status -s`, `zpool events`). The table is locked to note that a request
-//!         begins or ends, never while the disk works on it.
+//! To:     reports about the device (`zpool status -s`, `zpool events`). The table is locked to note that a request begins
+//!         or ends, never while the disk works on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

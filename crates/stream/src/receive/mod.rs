@@ -155,7 +155,7 @@ impl Arrived<'_> {
     }
 
     /// Of an increment onto a file system or volume: what that will hold, open for reading, and the snapshot that it goes
-    /// onto. The caller lets go of it before [`Arrived::put_in_place`].
+    /// onto. The caller drops it before [`Arrived::put_in_place`].
     #[must_use]
     pub fn increment(&self) -> Option<(Arc<Dataset>, &str)> {
         match &self.held {

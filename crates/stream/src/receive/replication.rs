@@ -2,7 +2,7 @@
 //! the guids of snapshots, so that it can be done to the copy, too.
 //!
 //! From:   the list of a package, proved; the tree here.
-//! To:     whoever can also move mounts: one kind of change at a time, as names change with it.
+//! To:     a caller that can also move mounts. It gets one kind of change at a time, because names change with it.
 //! Source: docs/format/09-send-stream.md §4.
 
 use std::collections::BTreeSet;

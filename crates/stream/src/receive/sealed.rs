@@ -1,6 +1,6 @@
 //! Raw streams: objects and blocks are put down exactly as they lay on the sender's disks.
 //!
-//! From:   a stream that somebody else wrote: every field is doubted. Whether its codes are right is only known to who has the key.
+//! From:   an untrusted stream: every field is checked. Its authentication codes can only be checked with the key.
 //! To:     `dmu` objects of a dataset that is open without its key.
 //! Source: docs/format/13-encryption.md §7.2.
 

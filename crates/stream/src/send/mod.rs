@@ -190,8 +190,8 @@ impl<'a> Sender<'a> {
         Ok(out.bytes)
     }
 
-    /// What a stream is of: a snapshot, or a head as of the last sync, which goes by the name of a snapshot that there
-    /// cannot be.
+    /// What a stream is of: a snapshot, or a head as of the last sync, which gets the name of a snapshot that there cannot
+    /// be.
     fn to_be_sent(&self, name: &str) -> Result<DatasetInfo> {
         let mut info = self.pool.dataset(name)?;
         if info.is_bookmark() {

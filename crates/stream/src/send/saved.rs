@@ -1,7 +1,7 @@
 //! What a receive that was cut off had received, as a stream that ends where it was cut (`zfs send -S`).
 //!
 //! From:   a dataset marked inconsistent: a new one, or the clone `%recv` beside what it goes onto.
-//! To:     a receiver that keeps it (`receive -s`); whoever has the whole snapshot sends it the rest.
+//! To:     a receiver that keeps it (`receive -s`); a sender with the whole snapshot sends it the rest.
 //! Source: docs/format/09-send-stream.md §6.
 
 use std::io::Write;
@@ -33,7 +33,7 @@ impl Saved {
         self.from.as_ref().map_or(Txg(0), |from| from.txg)
     }
 
-    /// It ends with the last record that was noted; what may lie behind that is sent by who has all of it.
+    /// It ends with the last record that was noted; a sender with the whole snapshot sends what follows.
     const fn span(&self) -> Span {
         Span { at: None, last: Some((self.token.object, self.token.offset)) }
     }

@@ -1,4 +1,4 @@
-//! Who asks for something.
+//! The caller of an operation.
 
 use std::sync::Arc;
 

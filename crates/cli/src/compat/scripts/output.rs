@@ -1,4 +1,4 @@
-//! What a program prints, which may never end: it is left when whoever asked for it stops.
+//! Output of a program, which may never end. Reading stops when the command stops.
 //!
 //! From:   a program to start; what says that nobody waits for it any more.
 //! To:     what it printed, if it ended well.
@@ -34,7 +34,7 @@ impl Running<'_> {
     /// Whether it has ended. It is not reaped, so its number, which is its group's, is not given to others.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // Who cannot be waited for is not there.
+        // A child that cannot be waited for does not exist.
         rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), options)
             .map_or_else(|error| error != rustix::io::Errno::INTR, |status| status.is_some())
     }
@@ -65,7 +65,7 @@ impl Running<'_> {
                 return Some(output);
             }
         }
-        // Who has more to say finds nobody who listens.
+        // Further output finds the pipe closed.
         (!self.stops()).then_some(output)
     }
 

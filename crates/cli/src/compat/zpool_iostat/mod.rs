@@ -1,6 +1,6 @@
 //! `zpool iostat`.
 //!
-//! The counters are those of whoever holds the pool, from the moment it took it: the pool's server, or this command.
+//! The counters are those of the process that holds the pool since it opened the pool: the pool's server, or this command.
 
 mod columns;
 mod histogram;

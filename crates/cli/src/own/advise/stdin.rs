@@ -45,7 +45,7 @@ fn read_stdin(sender: &SyncSender<io::Result<Vec<u8>>>, over: &AtomicBool) {
         let mut piece = vec![0; STREAM_STEP];
         let read = match stdin.read(&mut piece) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // Whoever has it open too may have asked for that.
+            // Another process that has it open may have set the flag.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 std::thread::sleep(STREAM_WAIT);
                 continue;

@@ -201,7 +201,7 @@ impl Folder {
         rustix::io::retry_on_intr(|| rustix::fs::openat(&*at, ".", flags, Mode::empty())).map(File::from)
     }
 
-    /// What this run made in the directory. Whoever makes, replaces or removes a name in it holds this lock meanwhile.
+    /// What this run made in the directory. A thread that makes, replaces or removes a name in it holds this lock.
     pub fn made(&self) -> MutexGuard<'_, HashSet<FileId>> {
         self.made.lock().expect("no code panics while holding the names of a directory")
     }

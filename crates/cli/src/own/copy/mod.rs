@@ -94,7 +94,7 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
     let (going_on, over) = mpsc::channel::<()>();
     let (copied, finished) = std::thread::scope(|scope| {
         scope.spawn(|| tell_of_stop(over, &stop, &progress));
-        // Also a panic lets go of it, and the thread above ends.
+        // A panic drops it, too, and then the thread above ends.
         let _going_on = going_on;
         let copied = copy(cp, around, &pools, &progress, &stop, console);
         // What was copied is kept, whatever else went wrong.
@@ -364,7 +364,7 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Bytes that whoever copies may still write in `dir`; `None` where the system does not tell.
+/// Bytes that the copying user may still write in `dir`; `None` if the system does not tell.
 fn free_bytes(dir: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))

@@ -14,7 +14,7 @@ pub struct Wanted {
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,
-    /// Owner and group; whoever copies, if not given.
+    /// Owner and group; those of the copying user, if not given.
     pub owner: Option<(u32, u32)>,
     /// Last access, last change of contents; now, if not given.
     pub times: Option<(Time, Time)>,

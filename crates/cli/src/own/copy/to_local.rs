@@ -319,7 +319,7 @@ impl Sink for ToLocal {
             return Err(CopyError::destination("its name is no name of a folder"));
         }
         let at = dir.descriptor().map_err(writing)?;
-        // Whoever fills it must be able to; the final mode comes at the end. Until then nobody else needs to enter it.
+        // The copying user needs write access; the final mode is set at the end. Until then other users need no access.
         let bits = if wanted.times.is_some() { 0o700 } else { wanted.mode & 0o777 | 0o700 };
         let is_new = match rustix::fs::mkdirat(&*at, OsStr::from_bytes(name), mode(bits)) {
             Ok(()) => true,

@@ -15,7 +15,7 @@ use crate::messages::Failure;
 use crate::out::{Console, counted};
 use crate::own::child::{Zfs, not_started, said};
 
-/// Who made a snapshot, as [`MADE_BY`] says.
+/// Creator of a snapshot, from [`MADE_BY`].
 const MAKER: &str = "backup";
 /// Begins the tag of the hold on the snapshot that was sent last.
 const TAG: &str = "cenote-backup:";
@@ -343,7 +343,7 @@ impl One<'_> {
         }
     }
 
-    /// Lets go of all that was held for this destination but for what it has now. Snapshots of earlier backups are
+    /// Releases all holds for this destination except the one on its newest snapshot. Snapshots of earlier backups are
     /// destroyed, unless something needs them: the one that this increment started from, and older ones.
     fn settle(&self, base: Option<&Existing>, sent: &Existing) -> Result<(), Failure> {
         for one in snapshots_of(self.zfs, self.dataset)? {

@@ -16,7 +16,7 @@ use crate::messages::Failure;
 use crate::out::Console;
 use crate::own::child::Zfs;
 
-/// Who made a snapshot, as [`MADE_BY`] says.
+/// Creator of a snapshot, from [`MADE_BY`].
 const MAKER: &str = "snapshots";
 
 /// Arguments of `snapshots`.
