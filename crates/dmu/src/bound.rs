@@ -24,8 +24,7 @@ const COPIES_MAX: u8 = 3;
 const POINTER_SHIFT: u32 = blkptr::SIZE.ilog2();
 /// Bytes of an indirect block that one block pointer takes, with what incompressible bytes add to compressed blocks.
 const POINTER: u64 = 144;
-/// Bytes in the MOS for one block that goes out of use: an entry of a deadlist and one of a space map, three copies
-/// each.
+/// Bytes in the MOS for freeing one block: an entry of a deadlist and one of a space map, three copies each.
 pub const KILLED: u64 = 3 * (POINTER + 16);
 /// Bytes of the root block of an objset.
 const ROOT: u64 = 4 << 10;
@@ -42,7 +41,7 @@ pub(crate) type Nodes = BTreeSet<(u8, u64)>;
 pub(crate) struct Bound {
     /// Copies of a data block.
     copies: AtomicU8,
-    /// New data blocks are entered into a table of shared blocks.
+    /// New data blocks get entries in a dedup table.
     shares: AtomicBool,
     /// The changes of this objset count.
     counts: bool,
@@ -95,7 +94,7 @@ impl Bound {
         self.shares.store(policy.dedup.is_some(), Ordering::Relaxed);
     }
 
-    /// Entries of tables of shared blocks that a changed record of data changes; `has_table`: there are such tables.
+    /// Table entries (dedup and clones) that a changed data record changes; `has_table`: there are such tables.
     pub(crate) fn entries(&self, is_metadata: bool, has_table: bool) -> u64 {
         if !self.counts || is_metadata {
             return 0;
@@ -182,7 +181,7 @@ impl Bound {
         bytes
     }
 
-    /// The bytes that `blocks` blocks take in the MOS when they go out of use.
+    /// Bytes in the MOS for freeing `blocks` blocks.
     pub(crate) fn killed(&self, blocks: u64) -> u64 {
         if self.counts { blocks.saturating_mul(KILLED) } else { 0 }
     }

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a dirty object costs besides its records: dnode, bonus, bookkeeping.
+/// Memory of a dirty object besides its records, in bytes: dnode, bonus, bookkeeping.
 pub(crate) const OBJECT_COST: u64 = 1536;
-/// What a dirty record costs besides its bytes.
+/// Memory of a dirty record besides its data, in bytes.
 pub(crate) const RECORD_COST: u64 = 128;
 
-/// What a block costs that becomes a pointer to another: the pointer here, in an intent log, and its entry in a table.
+/// Memory of a cloned block, in bytes: the pointer here and in an intent log, and its table entry.
 pub(crate) const CLONE_COST: u64 = 512;
 
 /// Counts dirty bytes, by which `pool` throttles writers, and the space that the sync of the open txg may take.
@@ -40,8 +40,7 @@ impl DirtyBudget {
         self.space.load(Ordering::Relaxed).saturating_add(self.cost_of_entries(entries))
     }
 
-    /// The same, for the thread that closes the txg: the count begins again at 0 for the next one. No change may be in
-    /// flight.
+    /// Takes this sum for the thread that closes the txg, and restarts the count at 0. No change may be in flight.
     #[must_use]
     pub fn take_space(&self) -> u64 {
         let entries = self.entries.swap(0, Ordering::Relaxed);
@@ -58,7 +57,7 @@ impl DirtyBudget {
         entries.saturating_mul(block).min(all)
     }
 
-    /// Notes how large the tables of shared blocks are, and how much a changed block of them takes.
+    /// Sets the size of the dedup and clone tables, and the bytes of a changed block of them.
     pub fn set_table(&self, bytes: u64, block: u64) {
         self.table.store(bytes, Ordering::Relaxed);
         self.table_block.store(block, Ordering::Relaxed);
@@ -78,8 +77,8 @@ impl DirtyBudget {
         self.space.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Takes off what a change of the open txg no longer needs. The bound of a change may have grown since it was added,
-    /// when the property `copies` changed meanwhile.
+    /// Subtracts the bound of a change of the open txg that is no longer needed. It may be larger than the added one if the
+    /// property `copies` changed meanwhile.
     pub(crate) fn sub_space(&self, bytes: u64) {
         let less = |space: u64| Some(space.saturating_sub(bytes));
         let _ = self.space.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

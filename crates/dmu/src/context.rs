@@ -12,45 +12,44 @@ use crate::policy::Policy;
 
 /// Allocation and accounting, implemented by the pool for one dataset or the MOS.
 pub trait Space {
-    /// Space for a block, in all its places or none.
+    /// Allocates a block: all its copies or none.
     ///
     /// # Errors
     /// [`WriteError::NoSpace`], or a space map could not be read.
     fn allocate(&mut self, want: Want) -> Result<[Dva; 3], WriteError>;
 
-    /// Takes back space just allocated, where nothing has been written.
+    /// Frees just allocated space where nothing was written.
     fn give_back(&mut self, dva: Dva);
 
-    /// `ptr` (embedded or on disk) is referenced from now on.
+    /// Counts a new reference to `ptr` (embedded or on disk).
     fn born(&mut self, ptr: &BlockPtr);
 
-    /// The block of the dedup table with the content of `block`, which is complete but for its place, if there is one in so
-    /// many copies.
+    /// Finds a block of the dedup table with the content of `block` in this many copies. `block` has all its fields except
+    /// its DVAs.
     ///
     /// # Errors
     /// If the table cannot be read.
     fn find_shared(&mut self, block: &Block, copies: u8) -> Result<Option<Block>>;
 
-    /// Whether the table takes new entries. Where it does not, what is not in it is written like any block.
+    /// Whether the table takes new entries. If it does not, a block that is not in it is written as usual.
     fn takes_shared(&self) -> bool;
 
-    /// One reference more to `block`, for which so many copies were wanted: it was found by [`Space::find_shared`], or it is
-    /// new and others may refer to it from now on.
+    /// Adds one reference to `block`, which was written with this many copies. [`Space::find_shared`] found it, or it is new
+    /// and gets an entry.
     ///
     /// # Errors
     /// If the table cannot be read.
     fn refer(&mut self, block: &Block, copies: u8) -> Result<()>;
 
-    /// `ptr` (embedded or on disk) is no longer referenced by this dataset.
+    /// Removes this dataset's reference to `ptr` (embedded or on disk).
     ///
-    /// # Errors
-    /// If where it must be recorded cannot be read.
+    /// # Errors If the list that must record it cannot be read.
     fn killed(&mut self, ptr: &BlockPtr) -> Result<()>;
 }
 
-/// Everything the sync of one objset needs.
+/// Inputs of the sync of one objset.
 pub struct SyncCtx<'a, 'w> {
-    /// What the objset reads and writes blocks with.
+    /// Block I/O of the objset.
     pub io: &'a BlockIo,
     /// The syncing txg.
     pub txg: Txg,
@@ -63,7 +62,7 @@ pub struct SyncCtx<'a, 'w> {
     /// Sync pass of the MOS, from 1; 0 for datasets. Blocks of the MOS are held back until its last pass and
     /// rewritten in place where they fit.
     pub mos_pass: u32,
-    /// Randomness for what blocks are sealed with.
+    /// Entropy for salts and initialisation vectors.
     pub entropy: &'a dyn Entropy,
 }
 
@@ -72,7 +71,7 @@ impl<'a> SyncCtx<'a, '_> {
         self.io.storage()
     }
 
-    /// What protects the next block that is encoded by `recipe`.
+    /// Encryption parameters of the next block that is encoded by `recipe`.
     pub(crate) fn guard(&self, recipe: &Recipe) -> Guard<'a> {
         self.io.guard(recipe, self.entropy)
     }

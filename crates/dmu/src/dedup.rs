@@ -1,4 +1,4 @@
-//! Blocks of the same content that are stored once: whether a block that is about to be written is there already.
+//! Deduplication: whether a block with the same content exists already.
 //!
 //! From:   the sync of a dataset with `dedup`, for each encoded block of data.
 //! To:     the pool's dedup table, through [`Space`](crate::Space).
@@ -11,19 +11,19 @@ use crate::Result;
 use crate::context::SyncCtx;
 use crate::policy::{Dedup, Plan};
 
-/// What is to be done with a block.
+/// How to write a block.
 pub(crate) enum Share {
-    /// It is written, and nobody else may refer to it.
+    /// Write it without a table entry.
     No,
-    /// It is written and entered into the table.
+    /// Write it and add it to the table.
     New,
-    /// Its content is there: this block. It has a reference more.
+    /// Refer to this existing block with the same content. Its reference is counted already.
     Known(Block),
 }
 
 impl SyncCtx<'_, '_> {
-    /// Looks `block`, which is complete but for its place, up in the table. `payload`: its bytes; without them they are read from its
-    /// place, if they are needed.
+    /// Looks `block` (with all fields except its DVAs) up in the table. `payload` are its bytes. Without them, they are read
+    /// from disk if needed.
     pub(crate) fn share(&mut self, plan: Plan, block: &Block, payload: Option<&Payload>) -> Result<Share> {
         let Some(Dedup { verify, .. }) = plan.dedup else { return Ok(Share::No) };
         let Some(known) = self.space.find_shared(block, plan.copies)? else {
@@ -37,14 +37,14 @@ impl SyncCtx<'_, '_> {
         Ok(Share::Known(Block { dvas: known.dvas, physical_birth, dedup: true, ..*block }))
     }
 
-    /// Enters a block that was just written into the table.
+    /// Adds a block that was just written to the table.
     pub(crate) fn enter(&mut self, plan: Plan, block: Block) -> Result<Block> {
         let block = Block { dedup: true, ..block };
         self.space.refer(&block, plan.copies)?;
         Ok(block)
     }
 
-    /// Whether the bytes on the disk are the same. A block that cannot be read is not the same as any.
+    /// Whether the bytes on the disk are equal. An unreadable block counts as different.
     fn is_same(&mut self, known: &Block, block: &Block, payload: Option<&Payload>) -> Result<bool> {
         if known.birth == self.txg {
             self.writer.drain()?;

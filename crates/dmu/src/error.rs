@@ -1,4 +1,4 @@
-//! What can go wrong with an object.
+//! Errors of objects.
 
 use format::{Corrupt, ObjectId};
 use storage::{ReadError, WriteError};

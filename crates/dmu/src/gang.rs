@@ -1,8 +1,7 @@
-//! Blocks in pieces: what is done when space is left, but no hole that takes a block whole, or not as many as it is to
-//! have copies.
+//! Writing gang blocks: used when no free segment is large enough for a whole block, or for all its copies.
 //!
-//! Rare and slow, and better than a full stop: every piece is tried whole, then in pieces itself. All places are found
-//! before the first byte is written: those of a try that fails are given back.
+//! This is rare and slow, but the write succeeds. Every piece is tried whole first, then as a gang itself. All places are
+//! allocated before the first byte is written, and freed again if a try fails.
 //! Source: docs/format/02-blocks-checksums-compression.md §2.
 
 use format::blkptr::{Block, BlockPtr, Dva};
@@ -30,8 +29,8 @@ pub(crate) struct Pieces {
 }
 
 impl SyncCtx<'_, '_> {
-    /// Places for the bytes of `want`: whole or in pieces, as many as wanted; fewer only if even in pieces there is no room. A
-    /// header of pieces has `headers_max` copies at most.
+    /// Allocates places for the bytes of `want`, whole or in pieces, in the wanted number of copies. Fewer copies only if
+    /// there is no space even in pieces. A gang header has at most `headers_max` copies.
     ///
     /// # Errors
     /// [`WriteError::NoSpace`], or a space map could not be read.
@@ -60,7 +59,7 @@ impl SyncCtx<'_, '_> {
             return Ok(None);
         }
         let unit = if len > most { most } else { least };
-        // Without its header all of a gang is lost: one copy more, if there is room.
+        // Without its header a gang is lost, so the header gets one more copy if there is space.
         let of_header = Want { psize: gang::HEADER as u64, ..want };
         let header = match self.allocate(Want { copies: (copies + 1).min(headers_max), ..of_header })? {
             None => self.allocate(of_header)?,
@@ -99,8 +98,8 @@ impl SyncCtx<'_, '_> {
         dvas.iter().filter(|dva| !dva.is_empty()).for_each(|dva| self.space.give_back(*dva));
     }
 
-    /// Places `block`, complete but for its DVAs, as a gang. Its bytes go straight to the disks, in the MOS too, because a
-    /// free in this txg reads the header there.
+    /// Writes `block`, which has all fields except its DVAs, as a gang. Its bytes go straight to the disks, in the MOS too,
+    /// because a free in this txg reads the header there.
     pub(crate) fn place_in_pieces(
         &mut self,
         block: Block,
@@ -112,7 +111,7 @@ impl SyncCtx<'_, '_> {
         Ok(block)
     }
 
-    /// Overwrites a gang that this txg wrote and nothing durable points at, `block` being complete again.
+    /// Overwrites a gang that this txg wrote and that no durable block refers to. Then `block` has all its fields.
     pub(crate) fn rewrite_pieces(&mut self, block: Block, payload: &Payload) -> Result<BlockPtr> {
         let pieces = self.pieces_of(&block).map_err(WriteError::from)?;
         let block = self.gang(block, payload.bytes(), &pieces)?;

@@ -1,10 +1,10 @@
-//! What an object is, apart from its blocks, and what a new one is to be.
+//! Attributes of an object without its blocks, and the attributes of a new object.
 
 use format::ObjectType;
 use format::blkptr::BlockPtr;
 use format::dnode::{self, Dnode};
 
-/// What an object is, apart from its blocks.
+/// Attributes of an object without its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Type of the object and its blocks.
@@ -27,7 +27,7 @@ pub struct Head {
     pub compress: u8,
     /// Largest block id written and not truncated.
     pub max_blkid: u64,
-    /// Levels that the tree has at least.
+    /// Minimal number of levels of the tree.
     pub levels: u8,
 }
 
@@ -69,8 +69,7 @@ impl Head {
     }
 }
 
-/// The form that the dnode of an object in a sealed dataset has where it comes from: the authentication code of its block covers
-/// it.
+/// For a raw receive: the form of the dnode at the sender, which the authentication code of its block covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedForm {
     /// Levels of the tree.
@@ -79,11 +78,11 @@ pub struct SealedForm {
     pub nblkptr: u8,
     /// Largest block id.
     pub max_blkid: u64,
-    /// All that there is room for behind the pointers, as it lies on the disk; empty where there is no bonus.
+    /// All bytes after the block pointers, as on disk; empty without a bonus.
     pub area: Vec<u8>,
 }
 
-/// What a new object is to be.
+/// Attributes of a new object.
 #[derive(Clone, Debug)]
 pub struct NewObject {
     /// Type of the object and its blocks.

@@ -1,8 +1,8 @@
 //! What an objset reads and writes blocks with.
 //!
 //! From:   `pool`, which opens the objset and knows its properties.
-//! To:     reads of its objects, and the sync of its changes. A block pointer of an objset is exchanged for bytes here only,
-//!         so what belongs to a dataset and not to the pool (its keys, how it is written) has one place.
+//! To:     reads of its objects, and the sync of its changes. All blocks of an objset are read and written here, so
+//!         properties of the dataset (its keys and write policy) have one place.
 
 use std::sync::{Arc, OnceLock, RwLock};
 
@@ -16,20 +16,20 @@ use crate::policy::Policy;
 /// How a block is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// Somebody waits; the block stays in the cache.
+    /// A caller waits; the block stays in the cache.
     Kept,
-    /// Somebody waits and passes through the object once.
+    /// A caller waits and reads the object once, sequentially.
     Once,
-    /// Ahead of a reader who passes through once.
+    /// Read-ahead for a sequential reader.
     Ahead,
 }
 
 /// What an objset reads and writes blocks with.
 pub struct BlockIo {
     storage: Arc<Storage>,
-    /// Of an encrypted dataset, from when they are loaded.
+    /// The keys of an encrypted dataset, once they are loaded.
     keys: OnceLock<Arc<DatasetKeys>>,
-    /// `None` as long as nobody said how blocks are written.
+    /// The write policy; `None` before it is set.
     policy: RwLock<Option<Policy>>,
 }
 
@@ -47,10 +47,9 @@ impl BlockIo {
         BlockIo { storage, keys, policy: RwLock::new(None) }
     }
 
-    /// The dataset's keys are there from now on, if its root at `ptr` is authentic. Those of a dataset are always the same ones.
+    /// Sets the dataset's keys, if its root at `ptr` is authentic. The keys of a dataset never change.
     ///
-    /// # Errors
-    /// The root cannot be read, or another one than the owner of the keys wrote it.
+    /// # Errors The root cannot be read, or its authentication code does not match the keys.
     pub fn unlock(&self, keys: Arc<DatasetKeys>, ptr: &BlockPtr) -> Result<(), ReadError> {
         if let BlockPtr::Block(block) = ptr {
             self.storage.reader().with_keys(Some(&keys)).read_uncached(block)?;
@@ -74,7 +73,7 @@ impl BlockIo {
     /// A reader for this kind of reading.
     pub(crate) fn reader(&self, reading: Reading) -> Reader<'_> {
         let mut reader = self.storage.reader().with_keys(self.keys());
-        // What an encrypted dataset holds is in memory only.
+        // Data of an encrypted dataset is cached in memory only.
         if self.storage.second().is_used() && self.keys().is_none() {
             reader = reader.feeding(self.policy().map_or_else(Default::default, |policy| policy.secondary));
         }
@@ -91,8 +90,8 @@ impl BlockIo {
         self.reader(Reading::Kept)
     }
 
-    /// What protects the next block that is encoded by `recipe`: each call is for one block. The sync calls it in the order of the
-    /// blocks, so the same state gives the same bytes.
+    /// Encryption parameters of the next block that is encoded by `recipe`. Each call is for one block. The sync calls it in
+    /// the order of the blocks, so the same state gives the same bytes.
     #[must_use]
     pub fn guard(&self, recipe: &Recipe, entropy: &dyn Entropy) -> Guard<'_> {
         let is_sealed = recipe.protection.is_some_and(|protection| protection.is_sealed());
@@ -100,7 +99,7 @@ impl BlockIo {
         Guard { keys, sealing: keys.filter(|_| is_sealed).map(|keys| keys.next_sealing(&mut random)) }
     }
 
-    /// Reads a block for somebody who passes through once.
+    /// Reads a block for a sequential pass.
     ///
     /// # Errors
     /// As [`Reader::read`].
@@ -108,7 +107,7 @@ impl BlockIo {
         self.reader(Reading::Once).read(ptr)
     }
 
-    /// How blocks are written from now on; `None` where nobody said so yet.
+    /// Sets the write policy.
     pub(crate) fn policy(&self) -> Option<Policy> {
         *self.policy.read().expect("the policy lock guards a plain store")
     }

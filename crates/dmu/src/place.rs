@@ -1,6 +1,6 @@
-//! A block of the syncing txg gets its place, and the pointer that it had goes out of use.
+//! Allocating and writing a block of the syncing txg, and freeing the block that it replaces.
 //!
-//! Only the sync thread comes here, in the order of the blocks: so the same state gives the same bytes.
+//! Only the sync thread calls this, in the order of the blocks, so the same state gives the same bytes.
 
 use std::sync::Arc;
 
@@ -49,8 +49,8 @@ impl SyncCtx<'_, '_> {
         if self.mos_pass > 1
             && let Encoded::Stored { payload, .. } = &encoded
         {
-            // A block first written in a late pass will grow a little in the next one: leave it room, so
-            // that the passes come to rest.
+            // A block first written in a late pass grows a little in the next one. It gets spare space, so that the passes
+            // converge.
             let roomy = payload.bytes().len() as u64 + 2 * plan.recipe.min_alloc;
             let roomy = if roomy * 8 > record.len() as u64 * 7 { record.len() as u64 } else { roomy };
             encoded = encoding.encode_into(record, roomy).unwrap_or(encoded);
@@ -68,7 +68,7 @@ impl SyncCtx<'_, '_> {
         Ok(ptr)
     }
 
-    /// Overwrites a block that this txg wrote and nothing durable points at.
+    /// Overwrites a block that this txg wrote and that no durable block refers to.
     fn rewrite(
         &mut self,
         mut block: Block,
@@ -116,7 +116,7 @@ impl SyncCtx<'_, '_> {
             compression: *compression,
             checksum_kind: recipe.checksum,
             checksum: *checksum,
-            // What does not follow from the content and the settings.
+            // Fields that do not follow from the content and the settings.
             fill: old.fill,
             dvas: old.dvas,
             ..Block::plain(owner.object_type, old.birth)
@@ -192,7 +192,7 @@ impl SyncCtx<'_, '_> {
         Ok(ptr)
     }
 
-    /// Gives a block, complete but for its place, a place and queues its bytes.
+    /// Allocates places for a block, which has all fields except its DVAs, and queues its bytes.
     fn put(&mut self, block: Block, payload: &Payload, copies: u8) -> Result<Block> {
         let holds = self.policy.holds(block.object_type, block.level, block.psize);
         let want = Want { psize: block.psize, copies, holds };
@@ -210,14 +210,14 @@ impl SyncCtx<'_, '_> {
         Ok(block)
     }
 
-    /// Takes a leaf as it was written early, in place of `old`.
+    /// Uses a leaf that was written early, in place of `old`.
     pub(crate) fn adopt(&mut self, block: Block, owner: &Dnode, old: &BlockPtr) -> Result<BlockPtr> {
         let expected = (owner.level_size(0), self.txg);
         assert_eq!((block.lsize, block.birth), expected, "an early block is this txg's own");
         let plan = self.encoding(owner, 0);
         let ptr = BlockPtr::Block(match self.share(plan, &block, None)? {
             Share::Known(shared) => {
-                // What was written early is freed with what no record took.
+                // The early block stays unused and is freed with the other unused ones.
                 self.storage().waste_early(block);
                 shared
             }
@@ -262,7 +262,7 @@ pub fn write_objset_root(
     let fill = root.meta_dnode.block_ptrs.iter().map(BlockPtr::fill).sum();
     let plan = ctx.encoding(&owner, 0);
     let mut raw = root.encode(size);
-    // Without keys the codes stay as they are: nothing that they cover has changed.
+    // Without keys the codes stay unchanged, because nothing that they cover has changed.
     if let Some(keys) = ctx.io.keys() {
         let macs = keys.objset_macs(&raw, ByteOrder::Little).expect("a root is as large as its version says");
         let root = phys::Objset { portable_mac: macs.portable, local_mac: macs.local, ..root.clone() };
@@ -271,7 +271,7 @@ pub fn write_objset_root(
     ctx.write(&Arc::new(raw), plan, &owner, 0, fill, old)
 }
 
-/// Most copies of the header of a gang that this block becomes.
+/// Maximal copies of the gang header if this block becomes a gang.
 fn headers_max(block: &Block) -> u8 {
     if block.sealing.is_some() { SEALED_COPIES_MAX } else { 3 }
 }

@@ -1,4 +1,5 @@
-//! How the blocks of an objset are written, and which go to cache devices: what properties and the kind of a block make of it.
+//! Write policy: how the blocks of an objset are written, and which go to cache devices, from properties and the kind of a
+//! block.
 
 use format::compression::CompressionSetting;
 use format::{ChecksumKind, Compression, ObjectType};
@@ -38,7 +39,7 @@ pub struct Policy {
     pub encrypted: bool,
 }
 
-/// How data blocks of the same content are found: the property `dedup`.
+/// Settings of the property `dedup`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dedup {
     /// Checksum of these blocks, in place of the property `checksum`.
@@ -54,13 +55,13 @@ pub enum Redundant {
     All,
     /// All but the indirect blocks right above data.
     Most,
-    /// What a whole dataset would be lost without.
+    /// Only blocks without which the whole dataset is lost.
     Some,
     /// Nothing.
     None,
 }
 
-/// Most copies of blocks of a type that is encrypted: in the place of the third is what a block was sealed with.
+/// Maximal copies of encrypted blocks: the third DVA holds the encryption parameters.
 pub(crate) const SEALED_COPIES_MAX: u8 = 2;
 
 /// Lowest level of indirect blocks of data with one copy more under [`Redundant::Most`].
@@ -75,7 +76,7 @@ pub(crate) struct Plan {
 }
 
 impl Policy {
-    /// What a block of this kind and size holds, for the choice of its place.
+    /// Content class of a block of this kind and size, for the choice of its vdev.
     pub(crate) fn holds(&self, object_type: ObjectType, level: u8, psize: u64) -> Holds {
         match object_type {
             ObjectType::DDT_ZAP | ObjectType::DDT_STATS => Holds::DedupTable,
@@ -128,7 +129,7 @@ impl Policy {
             ChecksumKind::Inherit | ChecksumKind::On => self.checksum,
             own => own,
         };
-        // A block of an encrypted dataset, or one inside its pointer, is nobody else's.
+        // Encrypted and embedded blocks are never shared.
         let dedup = self.dedup.filter(|_| !metadata && !self.encrypted);
         let checksum = match dedup {
             Some(dedup) => dedup.checksum,

@@ -22,17 +22,17 @@ use crate::policy::Plan;
 use crate::tree::TreeWriter;
 use crate::{Error, NewObject, Result, Tx, zap};
 
-/// Leaves in the hands of the workers at once, per worker.
+/// Leaves that are encoded at once, per worker.
 const WINDOW_PER_WORKER: usize = 8;
 
-/// One object on its way to disk.
+/// One object during a sync.
 struct Syncing {
     object: Arc<Object>,
     closed: Arc<Closed>,
     before: Option<Arc<Dnode>>,
 }
 
-/// The new dnode of an object, or `None` when it is gone.
+/// The new dnode of an object; `None` if it was freed.
 struct Done {
     syncing: Syncing,
     after: Option<Dnode>,
@@ -51,7 +51,7 @@ impl Done {
         self.syncing.object.id().0 / SLOTS_PER_BLOCK as u64
     }
 
-    /// Puts the dnode into its block as [`Done::put_dnode`], with what lies behind its pointers as it came.
+    /// As [`Done::put_dnode`], with the received bytes after the pointers.
     fn put_sealed_dnode(&self, block: &mut [u8]) {
         let before = block.to_vec();
         self.put_dnode(block);
@@ -98,13 +98,13 @@ enum Turn<'a> {
     Cloned { owner: usize, blkid: u64, ptr: BlockPtr },
 }
 
-/// A leaf in its turn, and what protects it.
+/// The next leaf with its encryption parameters.
 struct Guarded<'a> {
     leaf: Leaf,
     guard: Guard<'a>,
 }
 
-/// What became of a leaf on the workers.
+/// Result of a leaf from the workers.
 enum Ready {
     Encoded(Encoded),
     Written(Block),
@@ -112,7 +112,7 @@ enum Ready {
 }
 
 impl Turn<'_> {
-    /// The object and number of the block, and what became of it.
+    /// Object and number of the block, and the result.
     fn ready(&self, storage: &Storage, salt: &Arc<Salt>, txg: Txg) -> (usize, u64, Ready) {
         match self {
             Turn::Leaf(guarded) => {
@@ -124,7 +124,7 @@ impl Turn<'_> {
 }
 
 impl Guarded<'_> {
-    /// Where it was written early, else the record encoded.
+    /// The place where it was written early, or the encoded record.
     fn encode(&self, storage: &Storage, salt: &Arc<Salt>, txg: Txg) -> Ready {
         let Leaf { draft, plan: Plan { recipe, copies, .. }, .. } = &self.leaf;
         let early = (*copies == 1).then(|| storage.take_early(draft, *recipe, txg)).flatten();
@@ -140,8 +140,7 @@ impl Objset {
     /// # Errors
     /// A block could not be read, placed or written: the txg must be abandoned.
     ///
-    /// # Panics
-    /// If something changed in an encrypted objset whose keys are not there.
+    /// # Panics If an encrypted objset without loaded keys was changed.
     pub fn sync(&self, ctx: &mut SyncCtx<'_, '_>, frozen: Frozen) -> Result<Synced> {
         let is_locked = ctx.policy.encrypted && ctx.io.keys().is_none();
         let is_arriving = self.is_arriving();
@@ -178,8 +177,8 @@ impl Objset {
         self.counted() != 0
     }
 
-    /// Flags of a dnode written from now on: what it is counted for. Where objects are not counted from the
-    /// beginning, none is counted half-way either: OpenZFS then does all of them at once.
+    /// Accounting flags of a newly written dnode. If the objset has no complete accounting, no object gets the flags;
+    /// OpenZFS then counts all of them at once.
     fn counted(&self) -> u8 {
         match self.root().phys.flags {
             flags if flags & phys::FLAG_USER_ACCOUNTING == 0 => 0,
@@ -196,7 +195,7 @@ impl Objset {
         let mut tree = TreeWriter::new(ObjectId(0), Dnode::clone(&before), max_blkid);
         tree.dnode_mut().max_blkid = max_blkid;
         let plan = ctx.encoding(tree.dnode_mut(), 0);
-        // One after another: all of them may be far more than the changes in them.
+        // One block after another, because all of them together may be much larger than the changes.
         let leaves = changed.chunk_by(|a, b| a.blkid() == b.blkid()).map(|group| -> Result<_> {
             let blkid = group[0].blkid();
             let mut block = self.meta.block(blkid)?.to_vec();
@@ -235,7 +234,7 @@ impl Objset {
         tree.finish(ctx)
     }
 
-    /// As [`Objset::sync_meta`] where a raw stream arrives: each block is sealed already, with what the stream said last.
+    /// As [`Objset::sync_meta`], for a raw receive: each block is encrypted already, with the last parameters of the stream.
     fn sync_sealed_meta(&self, ctx: &mut SyncCtx<'_, '_>, done: &[Done]) -> Result<Dnode> {
         let before = self.meta.synced().expect("the meta-dnode always exists");
         let max_blkid = self.arriving_max_blkid().max(before.max_blkid);
@@ -274,7 +273,7 @@ impl Objset {
         write_objset_root(ctx, &phys, size, &old)
     }
 
-    /// Adds what changed to the space accounting ZAPs (03 §7, 07 §8).
+    /// Adds the changes to the space accounting ZAPs (03 §7, 07 §8).
     fn update_accounts(&self, txg: Txg, done: &[Done]) -> Result<()> {
         let flags = self.root().phys.flags;
         let mut deltas: BTreeMap<(usize, String), i64> = BTreeMap::new();
@@ -405,7 +404,7 @@ fn numbered(frozen: Frozen) -> VecDeque<(usize, Syncing)> {
     frozen.objects.into_iter().map(with_before).enumerate().collect()
 }
 
-/// What the blocks of an object become, in order.
+/// The new blocks of an object, in order.
 fn contents(closed: &Closed) -> Vec<(u64, Content)> {
     let drafts = closed.dirty.blocks.iter().map(|(&blkid, draft)| (blkid, Content::Draft(draft.clone())));
     let mut all: Vec<_> = drafts.collect();
@@ -416,7 +415,7 @@ fn contents(closed: &Closed) -> Vec<(u64, Content)> {
     all
 }
 
-/// The dnode whose tree the txg's blocks go into: as on disk, with what the txg changed about it.
+/// The dnode for the txg's blocks: as on disk, with the changed attributes of the txg.
 fn tree_dnode(syncing: &Syncing) -> Dnode {
     let head = &syncing.closed.head;
     let mut dnode = syncing.before.as_deref().cloned().unwrap_or_else(|| head.to_dnode());
@@ -447,7 +446,8 @@ impl Current {
         Current { owner, syncing, tree, frees }
     }
 
-    /// Frees what the txg freed below `blkid`; `blkid` itself is about to be replaced. Says whether the txg freed it, too.
+    /// Frees the blocks that the txg freed below `blkid`. `blkid` itself is written next. Returns whether the txg also freed
+    /// it.
     fn free_before(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64) -> Result<bool> {
         let mut was_freed = false;
         while let Some((start, end)) = self.frees.pop_front() {
@@ -509,7 +509,7 @@ impl Synced {
     /// The blocks can be read from now on: objects forget their syncing records.
     pub fn settle(self, objset: &Objset) {
         let mut gone = Vec::new();
-        // Held until the table knows of the sync: an object that left it before could come back as it was.
+        // Held until the table is updated. Otherwise an evicted object could be loaded again in its old state.
         let mut held = Vec::new();
         for Done { syncing, after } in self.done {
             if after.is_none() {

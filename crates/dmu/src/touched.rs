@@ -1,4 +1,4 @@
-//! Which objects of an objset may differ from an earlier state of it.
+//! Objects of an objset that may differ from an earlier state of it.
 //!
 //! From:   `stream`, which walks the blocks of dnodes that were written since.
 //! To:     `zpl`, which tells what became of the files.

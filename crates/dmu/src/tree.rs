@@ -21,7 +21,7 @@ use crate::{Error, Result};
 struct Node {
     index: u64,
     raw: Vec<u8>,
-    /// The pointer that led to it: what the new block replaces.
+    /// The pointer to the old block, which the new block replaces.
     old: BlockPtr,
 }
 
@@ -93,7 +93,7 @@ impl TreeWriter {
         (index & ((1 << self.shift()) - 1)) as usize * PTR
     }
 
-    /// The open indirect block `index` of `level`, after closing whatever was open there.
+    /// The open indirect block `index` of `level`. Closes another open block of the level first.
     fn node(&mut self, ctx: &mut SyncCtx<'_, '_>, level: u8, index: u64) -> Result<&mut Node> {
         let i = usize::from(level) - 1;
         if self.open[i].as_ref().is_none_or(|node| node.index != index) {
@@ -169,7 +169,7 @@ impl TreeWriter {
         Ok(ptr)
     }
 
-    /// What a slot becomes when its block `old` goes away.
+    /// The new pointer in a slot whose block `old` is freed.
     fn hole(&self, ctx: &SyncCtx<'_, '_>, level: u8, old: &BlockPtr) -> BlockPtr {
         match old {
             BlockPtr::Hole(_) => *old,
@@ -193,7 +193,7 @@ impl TreeWriter {
     fn account(&mut self, ctx: &SyncCtx<'_, '_>, old: &BlockPtr, new: &BlockPtr) {
         let vdevs = ctx.storage().vdevs();
         let used = self.dnode.used_bytes() + vdevs.dsize_of(new);
-        // An old pool may have counted less than it freed; the figure must not wrap.
+        // In an old pool, the count may be lower than the freed bytes; the figure must not wrap.
         let used = used.saturating_sub(vdevs.dsize_of(old));
         if ctx.policy.counts_sectors {
             self.dnode.used = used / dnode::SLOT as u64;
@@ -250,7 +250,7 @@ impl TreeWriter {
         self.set_entry(ctx, 0, blkid, new)
     }
 
-    /// Replaces block `blkid` by one that is on disk, which the pool counted one more pointer to.
+    /// Replaces block `blkid` by a cloned block on disk. The pool has counted the new reference.
     pub(crate) fn set_cloned(&mut self, ctx: &mut SyncCtx<'_, '_>, blkid: u64, ptr: &BlockPtr) -> Result<()> {
         let old = self.entry(ctx, 0, blkid)?;
         let new = reborn(ptr, ctx.txg);
@@ -322,7 +322,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Frees what `ptr` leads to, and the block after what is below it.
+    /// Frees the block of `ptr`, after all blocks below it.
     fn kill_tree(&mut self, ctx: &mut SyncCtx<'_, '_>, ptr: &BlockPtr, spot: Spot) -> Result<()> {
         let mut walk = Walk::below(self.shift(), spot, *ptr);
         while let Some(step) = walk.next() {
@@ -347,7 +347,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Writes what is open and returns the dnode with its new pointers and space.
+    /// Writes the open blocks and returns the dnode with its new pointers and space.
     pub(crate) fn finish(mut self, ctx: &mut SyncCtx<'_, '_>) -> Result<Dnode> {
         if self.top() > 0 {
             self.flush(ctx, self.top())?;
@@ -388,7 +388,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// The dnode, to adjust what is not a pointer.
+    /// The dnode, for changes of fields that are no pointers.
     pub(crate) fn dnode_mut(&mut self) -> &mut Dnode {
         &mut self.dnode
     }

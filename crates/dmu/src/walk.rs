@@ -1,9 +1,9 @@
-//! The tree of an object, descended: the one place where the pointers in indirect blocks are followed.
+//! Walking the tree of an object. Only this module follows the pointers in indirect blocks.
 //!
 //! From:   a dnode, or one pointer in its tree.
 //! To:     a visitor in a loop of its own. [`Walk::next`] gives one pointer after another, depth first and in the order of
-//!         the file. The visitor decides what is below it worth: it leaves the pointer, or reads the block and has the walk
-//!         [enter](Walk::enter) it. So reading ahead, damage, and what is left out are the visitor's own.
+//!         the file. The visitor skips the pointer, or reads the block and lets the walk [enter](Walk::enter) it. So the
+//!         visitor handles read-ahead, damage and skipped parts.
 //!
 //! One indirect block per level is in memory, however large the object is.
 //! Source: docs/format/03-dmu.md §5.
@@ -17,7 +17,7 @@ use format::dnode::Dnode;
 use format::{ByteOrder, Corrupt, Txg};
 use storage::Record;
 
-/// Where a pointer stands in the tree of an object.
+/// Position of a pointer in the tree of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// Level of the block that it leads to; 0 holds data.
@@ -120,7 +120,7 @@ impl Walk {
         usize::try_from(index.saturating_sub(first.index)).unwrap_or(usize::MAX)
     }
 
-    /// Goes on below the pointer `ptr`, which [`Walk::next`] gave last, and which leads to the indirect block `record`.
+    /// Continues below the pointer `ptr`, which [`Walk::next`] returned last, into its indirect block `record`.
     ///
     /// # Panics
     /// If the pointer leads to a block of level 0.
@@ -184,22 +184,22 @@ pub fn pointers_in(
     (0..).zip(record.chunks_exact(PTR)).map(placed)
 }
 
-/// Where the first pointer stands of the indirect block at `spot`.
+/// Position of the first pointer in the indirect block at `spot`.
 fn first_below(spot: Spot, fanout_shift: u32) -> Spot {
     assert!(spot.level > 0, "pointers are in indirect blocks");
     Spot { level: spot.level - 1, index: spot.index.checked_shl(fanout_shift).unwrap_or(u64::MAX) }
 }
 
-/// A block's place on disk. Another block may come there later; its birth is another one.
+/// A block's place on disk and its birth, because another block may be written to the same place later.
 pub(crate) type Key = (u32, u64, Txg);
 
-/// The place of a block by which it is known.
+/// The identity of a block.
 pub(crate) fn key(block: &Block) -> Key {
     (block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth())
 }
 
-/// The blocks that lead to others and were opened. Each belongs to one place: a block that is met again would let a few
-/// blocks promise any number of them.
+/// The indirect blocks that were opened. Each may be referenced once only. Otherwise a damaged tree of a few blocks could
+/// seem to contain any number of blocks.
 #[derive(Debug, Default)]
 pub struct Opened(HashSet<Key>);
 

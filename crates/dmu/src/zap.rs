@@ -1,4 +1,4 @@
-//! ZAP operations on objects: which block is read or changed when. What the bytes mean is `format::zap`'s.
+//! ZAP operations on objects: reading and changing the blocks of a ZAP. `format::zap` defines the bytes.
 //!
 //! Source: docs/format/04-zap.md.
 
@@ -16,7 +16,7 @@ pub mod words;
 
 /// Entries of one hash that a fat leaf of 16 KiB still holds; a micro ZAP with more could never be upgraded.
 const SAME_HASH_MAX: u32 = 100;
-/// Splits and table doublings that one insertion may need; more means damage.
+/// Maximal number of splits and table doublings for one insertion; more means damage.
 const SPLITS_MAX: usize = 64;
 
 /// One entry of a ZAP.
@@ -490,7 +490,7 @@ pub fn increment(object: &Arc<Object>, tx: &Tx, name: &[u8], delta: i64) -> Resu
     }
 }
 
-/// Whether the object holds nothing yet. What cannot be read, or is no ZAP, is left alone.
+/// Whether the object is empty. An object that is unreadable or no ZAP counts as not empty.
 fn is_fresh(object: &Object) -> Result<bool> {
     Ok(object.block(0)?.iter().all(|&byte| byte == 0))
 }
@@ -558,7 +558,7 @@ pub fn entries(object: &Object) -> impl Iterator<Item = Result<Entry>> + '_ {
     leaf_by_leaf(|from| entries_from(object, from))
 }
 
-/// All entries that `from` gives, which reads a leaf and tells where the next one begins.
+/// All entries from `from`, a function that reads a leaf and returns the start of the next one.
 fn leaf_by_leaf<E>(
     from: impl Fn(Position) -> Result<(Vec<E>, Option<Position>)>,
 ) -> impl Iterator<Item = Result<E>> {

@@ -1,4 +1,4 @@
-//! Records encoded before their turn: while a txg is on its way to the disks, the cores have little else to do.
+//! Encoding records in advance, with cores that are idle while a txg is written to the disks.
 //!
 //! From:   `dmu`, which names records of the open txg that will hardly change any more.
 //! To:     the sync of that txg. The result is kept with the record's draft. Encoding is pure, so what is written is the
@@ -28,10 +28,10 @@ fn encode_waiting(prepared: &Prepared, deflate: &Deflate, salt: Arc<Salt>) {
     let packed = encoding.pack(&record);
     let made = match recipe.protection {
         None => Made::Encoded(encoding.complete(packed, &record)),
-        // What a block is sealed with follows from its turn.
+        // The encryption parameters depend on the order of the blocks.
         Some(_) => Made::Packed(packed),
     };
-    // The sync that takes what was made has the record to itself.
+    // The sync that takes the result is the only user of the record.
     drop(record);
     let mut progress = prepared.progress();
     if matches!(*progress, Progress::Begun) {
@@ -51,7 +51,7 @@ impl Storage {
             }
             *progress = Progress::Waiting(draft.into_record(), recipe);
             drop(progress);
-            // Not the storage itself: the devices are closed when its last user lets go, not some job.
+            // It does not hold the storage itself, because the devices must close with its last user and not with a job.
             let (deflate, salt) = (self.deflate.clone(), salt.clone());
             self.workers().spawn(move || encode_waiting(&prepared, &deflate, salt));
         }

@@ -34,7 +34,7 @@ impl Buffers {
         self.free.lock().expect("no code panics while holding the free buffers")
     }
 
-    /// `len` bytes to be overwritten: zeros, or what a record held that is done with.
+    /// A buffer of `len` bytes for overwriting. It contains zeros or the data of an old record.
     #[must_use]
     pub fn take(&self, len: usize) -> Vec<u8> {
         if len >= LEN_MIN {

@@ -1,5 +1,5 @@
-//! Blocks that are where they belong before their txg is synced: an intent log wanted their data on the disks, and
-//! points there instead of keeping a copy.
+//! Blocks written to their final places before their txg syncs, because an intent log points at them instead of containing
+//! their data.
 //!
 //! From:   `pool`, which gave them space of the open txg and wrote them.
 //! To:     the sync of that txg. It takes a block as it is if the draft of its record was not changed since; those that it
@@ -83,7 +83,7 @@ impl Storage {
         Some(block)
     }
 
-    /// The blocks born in `txg` that its sync did not take.
+    /// The blocks born in `txg` that its sync did not use.
     #[must_use]
     pub fn drain_early(&self, txg: Txg) -> Vec<Block> {
         let mut blocks = self.early.lock();

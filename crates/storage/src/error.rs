@@ -1,4 +1,4 @@
-//! What can go wrong between a pointer and its bytes.
+//! Errors of reading and writing blocks.
 
 use std::io;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ pub enum Unwritable {
     Layout(Layout),
 }
 
-/// Why a write could not be made safe.
+/// Why a write could not be made durable.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The device refused.

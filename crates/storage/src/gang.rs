@@ -22,7 +22,7 @@ pub(crate) fn deeper(depth: u32) -> Result<u32, ReadError> {
     depth.checked_sub(1).ok_or_else(|| Corrupt::new("depth of a gang", GANG_DEPTH_MAX.into()).into())
 }
 
-/// What the checksum of a gang's header is made with: where its first copy lies, and when it was written.
+/// Salt of a gang header's checksum: the place of its first copy and its birth.
 fn verifier(leader: &Block) -> [u64; 4] {
     let first = leader.dvas[0];
     [u64::from(first.vdev.0), first.offset, leader.physical_birth().0, 0]

@@ -1,4 +1,4 @@
-//! A block without a good copy, written anew where it lies from what somebody else kept of it.
+//! Repairing a block without a good copy, from data of another source.
 //!
 //! From:   what the block held, or how it lay on another pool's disks.
 //! To:     all places of its damaged copies; the pointer stays, so the bytes must be the very ones it promises.
@@ -17,7 +17,7 @@ use crate::{ReadError, Storage, WriteError};
 const ZSTD_LEVELS: std::ops::RangeInclusive<u8> = 1..=19;
 
 impl Storage {
-    /// Whether `raw` are the bytes that `block` promises to be on disk.
+    /// Whether `raw` matches the checksum of `block`.
     #[must_use]
     pub fn is_promised(&self, block: &Block, raw: &[u8]) -> bool {
         raw.len() as u64 == block.psize
@@ -101,7 +101,7 @@ impl Storage {
                 match self.reader().read_copy(block, dva, replica, depth, &mut found) {
                     Ok(()) => continue,
                     Err(ReadError::NoGoodCopy { .. }) => {}
-                    // What cannot even be read may be right.
+                    // An unreadable copy may still be right.
                     Err(other) => return Err(other.into()),
                 }
                 self.write_over(&dva, replica, raw)?;

@@ -1,10 +1,10 @@
-//! Interrupts: a program waits for a request, and somebody ends the program.
+//! Interrupts: a signal ends a program that waits for a request.
 //!
 //! From:   `fuse`, which hears from the kernel that a program got a signal while it waits for a request.
 //! To:     every place where the thread of a request may wait long: it ends the wait while nothing was changed.
 //!
-//! A thread carries the interrupt of the request that it serves. Threads that serve no request have none and wait
-//! as ever.
+//! A thread has the interrupt of the request that it serves. Threads that serve no request have none, and their waits cannot
+//! be interrupted.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -67,7 +67,7 @@ impl Leaf {
         })
     }
 
-    /// Writes `bytes` at `at`, an offset from the beginning of the device, for somebody who waits.
+    /// Writes `bytes` at `at`, an offset from the beginning of the device. A caller waits for it.
     pub(crate) fn write(&self, bytes: &[IoSlice<'_>], at: u64) -> Result<(), WriteError> {
         self.disk.write_at(bytes, at).map_err(|source| self.refused(at, source))
     }

@@ -81,7 +81,7 @@ pub use write::{Encoded, Encoding, Recipe, Writer};
 /// The uncompressed bytes of a block, shared between cache, readers and dirty state.
 pub type Record = Arc<Vec<u8>>;
 
-/// How much memory and how many threads the storage room may use.
+/// Memory and threads for this crate.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Bytes of records kept in memory.
@@ -177,8 +177,7 @@ impl Storage {
     /// Does `operation` on each leaf that takes writes. A device that refuses is left out from then on, where others have all
     /// that it has; else this waits until a retry succeeds.
     ///
-    /// # Errors
-    /// The first device that refused and that the pool cannot do without, where refused operations do not wait.
+    /// # Errors The first refusal of a device that the pool needs, if refused operations do not wait.
     pub fn on_written_leaves(
         &self,
         mut operation: impl FnMut(&TopVdev, &Leaf) -> Result<(), WriteError>,

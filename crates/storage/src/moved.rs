@@ -1,4 +1,4 @@
-//! What was copied from a removed vdev, and where.
+//! Mappings of removed vdevs: the new places of their data.
 //!
 //! From:   `pool`, which reads the mapping that OpenZFS left of it.
 //! To:     `places`.

@@ -1,4 +1,4 @@
-//! Where blocks of removed vdevs lie now, and how they are read and mended there.
+//! Present places of blocks of removed vdevs, with reads and repairs there.
 //!
 //! From:   pointers, which say where a block was written.
 //! To:     readers, scrubs and those who free blocks: places on the vdevs that are there.

@@ -1,4 +1,4 @@
-//! A block of a raidz vdev: read from its data columns, or from what is left of it; and what its children are to hold of it.
+//! Blocks of raidz vdevs: reading from the data columns, reconstruction, and the columns to write.
 //!
 //! From:   the children that are there, and a test that says whether bytes are those that were written.
 //! To:     the bytes of the block, and the children whose columns are not what they should be; the bytes of each column.
@@ -298,7 +298,7 @@ impl<'a> Stripe<'a> {
                 return Ok(Outcome { good: true, damaged });
             }
         }
-        // One of them is to blame, and it cannot be told which.
+        // One of them is wrong, and it is unknown which.
         Ok(Outcome { good: false, damaged: readable })
     }
 

@@ -18,7 +18,7 @@ pub struct Reader<'a> {
 }
 
 impl Storage {
-    /// Reads for somebody who waits; what was read stays in the cache.
+    /// Reads with a waiting caller; the blocks stay in the cache.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         Reader {
@@ -32,8 +32,7 @@ impl Storage {
 }
 
 impl<'a> Reader<'a> {
-    /// Passes through once: what is in the cache is used, but a data block that is not does not push out what others come
-    /// back for.
+    /// A sequential pass: uses cached blocks, but new data blocks do not evict others from the cache.
     #[must_use]
     pub fn once(self) -> Self {
         Reader { keeps_data: false, ..self }

@@ -1,4 +1,4 @@
-//! Blocks that devices missed, written to them anew.
+//! Writing blocks to devices that missed them.
 //!
 //! From:   `pool`, which visits every block of the txgs that a device missed.
 //! To:     those devices alone: what others hold of the block is not written again.

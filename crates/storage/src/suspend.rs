@@ -1,4 +1,4 @@
-//! Suspended I/O: a device refuses a write that the pool cannot do without, and the write waits to be tried again.
+//! Suspended I/O: a device that the pool needs refuses a write, and the write waits for a retry.
 //!
 //! From:   the I/O threads and the sync thread, whose writes (and reads) of a txg must succeed.
 //! To:     the user who repairs the cause, and then [`Suspension::retry`] (`zpool clear`).
@@ -118,7 +118,7 @@ impl Suspension {
         self.changed.wait(state).expect("no code panics while holding the suspension state")
     }
 
-    /// From now on refused operations wait. Somebody must be there who can call [`Suspension::retry`].
+    /// From now on refused operations wait. Somebody must be able to call [`Suspension::retry`].
     pub fn enable(&self) {
         self.lock().enabled = true;
     }
@@ -155,8 +155,8 @@ impl Suspension {
         (state.suspensions, state.last.clone())
     }
 
-    /// The calling thread writes the txgs: its reads of blocks wait, too, where a device refuses them. A txg cannot be
-    /// written without them.
+    /// Marks the calling thread as the sync thread. Its refused reads wait, too, because the sync cannot continue without
+    /// them.
     pub fn set_sync_thread(&self) {
         self.lock().sync_thread = Some(std::thread::current().id());
     }
@@ -166,7 +166,7 @@ impl Suspension {
         self.lock().sync_thread == Some(std::thread::current().id())
     }
 
-    /// Does `operation`, and does it again after each [`Suspension::retry`] as long as a device refuses it.
+    /// Runs `operation`, and repeats it after each [`Suspension::retry`] as long as a device refuses it.
     ///
     /// # Errors
     /// Errors of another kind; a refusal where refused operations do not wait (any more), or where the request that the
@@ -192,7 +192,7 @@ impl Suspension {
                 state = interrupt::wait(&self.changed, state);
             }
             state.waiting -= 1;
-            // A retry counts on everybody who waited: an interrupt ends the wait only before it.
+            // A retry counts the waiting operations, so an interrupt ends a wait only before the retry.
             if state.given_up || state.retries == seen {
                 return done;
             }
@@ -200,8 +200,8 @@ impl Suspension {
         }
     }
 
-    /// Has all suspended operations tried again and waits for the outcome, for as long as `patience` at most. Gives why
-    /// I/O is suspended again; `None` if it goes on.
+    /// Retries all suspended operations and waits for the result, up to `patience`. Returns the new reason if I/O is
+    /// suspended again; `None` if it continues.
     #[must_use]
     pub fn retry(&self, patience: Duration) -> Option<Refused> {
         let until = Instant::now() + patience;
@@ -220,7 +220,7 @@ impl Suspension {
         }
     }
 
-    /// Ends all waiting for good: suspended operations fail, and so does every one that a device refuses later.
+    /// Ends all waits for good: suspended operations fail, and so do all later refused ones.
     pub fn give_up(&self) {
         self.lock().given_up = true;
         self.changed.notify_all();

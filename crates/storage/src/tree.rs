@@ -24,7 +24,7 @@ struct Generation {
 #[derive(Debug)]
 pub(crate) struct Tree {
     first: Generation,
-    /// Held while it is judged whether the pool can do without a leaf.
+    /// Held during the decision whether the pool can work without a leaf.
     verdict: Mutex<()>,
     /// The first txg that is not on the disks.
     unsynced: AtomicU64,
@@ -59,8 +59,8 @@ impl Tree {
         self.unsynced.store(txg.0, Ordering::Release);
     }
 
-    /// Does `operation` on a leaf that takes part. If its device refuses, and the other leaves of the top-level vdev have all
-    /// that it has, the leaf takes no part from now on, and the operation counts as done.
+    /// Runs `operation` on a leaf in use. If its device refuses, and the other leaves of the top-level vdev hold all of its
+    /// data, the leaf counts as failed from now on, and the operation counts as done.
     pub(crate) fn write(
         &self,
         vdev: u32,

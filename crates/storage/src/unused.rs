@@ -1,4 +1,4 @@
-//! Space that nothing uses: devices are told of it, or it is overwritten.
+//! Trimming and overwriting free space.
 //!
 //! From:   `pool`, which knows what is free.
 //! To:     the devices.
@@ -47,7 +47,7 @@ impl TopVdev {
         }
     }
 
-    /// Tells all devices that nobody needs `len` bytes from `offset` any more.
+    /// Trims `len` bytes at `offset` on all devices.
     ///
     /// # Errors
     /// The first device that refused.
@@ -64,7 +64,7 @@ impl TopVdev {
 }
 
 impl Leaf {
-    /// Tells the device that nobody needs `len` bytes from `offset` of the allocatable area any more.
+    /// Trims `len` bytes of the device at `offset` of the allocatable area.
     ///
     /// # Errors
     /// The device refused.

@@ -1,4 +1,4 @@
-//! Top-level vdevs: where a DVA's bytes lie on which disks.
+//! Top-level vdevs: mapping DVAs to ranges of disks.
 //!
 //! Source: docs/format/01-labels-uberblock.md §1, §8; 02-blocks-checksums-compression.md §6, §7.
 
@@ -123,7 +123,7 @@ impl TopVdev {
         layout::capacity(self.metaslab_count(), self.metaslab_shift, self.unit())
     }
 
-    /// Accounted bytes per 512 allocated: 512 but for raidz, whose parity is not charged.
+    /// Accounted bytes per 512 allocated: 512, or less for raidz, whose parity is not charged.
     #[must_use]
     pub fn deflate_ratio(&self) -> u64 {
         (1 << 17) / (self.asize_of(1 << 17) >> 9)
@@ -271,7 +271,7 @@ impl TopVdev {
         outcome
     }
 
-    /// Whether everything is still on leaves that take part when the one with this guid takes no part any more.
+    /// Whether the other leaves hold all data without the leaf with this guid.
     #[must_use]
     pub fn can_lose(&self, guid: u64) -> bool {
         let (lacking, spare): (Vec<TxgRuns>, usize) = match &self.shape {

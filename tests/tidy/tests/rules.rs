@@ -27,7 +27,8 @@ fn the_source_follows_its_own_rules() {
 #[test]
 fn pages_have_short_and_plain_sentences() {
     let script = source::root().join("tests/words");
-    let output = std::process::Command::new("python3").arg(&script).output().expect("python3 runs tests/words");
+    let output =
+        std::process::Command::new("python3").arg(&script).output().expect("python3 runs tests/words");
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "sentences that are hard to read (STYLE.md, Plain words):\n{said}");
 }

@@ -1,4 +1,4 @@
-//! Blocks that several objects share: the pointers of one object are put into another.
+//! Cloned blocks: copying block pointers of one object into another.
 //!
 //! From:   an object whose blocks are on disk.
 //! To:     the open txg of another object; the sync puts the pointers into its tree.
@@ -19,9 +19,9 @@ use crate::{Error, Result, Tx};
 enum Known {
     /// The open or the syncing txg changes it to this pointer.
     Ptr(BlockPtr),
-    /// It is what the tree on disk says.
+    /// The pointer in the tree on disk is current.
     OnDisk,
-    /// It has content that is not on disk.
+    /// Its content is dirty.
     Changed,
 }
 
@@ -31,7 +31,7 @@ impl Dirty {
         self.blocks.is_empty() && self.cloned.is_empty()
     }
 
-    /// The blocks from `from` on that get content, in order.
+    /// The blocks from `from` on that get data, in order.
     pub(super) fn filled_from(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
         let (mut blocks, mut cloned) =
             (self.blocks.range(from..).peekable(), self.cloned.range(from..).peekable());
@@ -69,14 +69,14 @@ impl State {
     }
 }
 
-/// `ptr` as another object has it from `txg` on.
+/// `ptr` in the form for another object from `txg` on.
 pub(crate) fn reborn(ptr: &BlockPtr, txg: Txg) -> BlockPtr {
     match ptr {
         BlockPtr::Hole(_) => BlockPtr::HOLE,
         BlockPtr::Embedded(embedded) => BlockPtr::Embedded(Embedded { birth: txg, ..*embedded }),
         BlockPtr::Block(block) => {
             let mut pad = block.pad;
-            // The mark of a block that was rewritten in place.
+            // Removes the mark of a block that was rewritten in place.
             pad[0] &= !(1 << 63);
             BlockPtr::Block(Block { birth: txg, physical_birth: block.physical_birth(), pad, ..*block })
         }
@@ -84,8 +84,8 @@ pub(crate) fn reborn(ptr: &BlockPtr, txg: Txg) -> BlockPtr {
 }
 
 impl Object {
-    /// The pointers to the blocks `start..end`, for another object to have them, too. `None` if one of them has content that is not on
-    /// disk as of `synced`, the newest txg that is durable. The caller holds a lock against changes of the object.
+    /// The pointers to the blocks `start..end`, for cloning. `None` if one of the blocks is not on disk as of `synced`, the
+    /// newest durable txg. The caller holds a lock against changes of the object.
     ///
     /// # Errors
     /// If an indirect block cannot be read.
@@ -145,7 +145,7 @@ impl Object {
         Ok(found)
     }
 
-    /// Block `blkid` becomes the block that `ptr` leads to, which is on disk and is as long as the blocks of the object.
+    /// Makes block `blkid` a clone of the block at `ptr`, which is on disk and has the block size of the object.
     ///
     /// # Panics
     /// If it is a hole, or has another length.
@@ -166,7 +166,7 @@ impl Object {
         self.list(&mut state, tx);
     }
 
-    /// The pointers of the open txg among `start..end` are not to be written.
+    /// Drops the pointers of the open txg in `start..end`.
     pub(super) fn forget_cloned(&self, state: &mut State, start: u64, end: u64) {
         let doomed: Vec<u64> = state.open.cloned.range(start..end).map(|(&blkid, _)| blkid).collect();
         for blkid in doomed {

@@ -1,4 +1,4 @@
-//! Changing an object: what the open txg holds of it until that is closed.
+//! Changing an object: its dirty state in the open txg.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::bound::{Nodes, Reach};
 use crate::budget::{OBJECT_COST, RECORD_COST};
 use crate::{Head, Ranges, Result, SealedForm, Tx};
 
-/// Smaller blocks, in bytes, are not encoded ahead: they tend to be changed again.
+/// Blocks below this size, in bytes, are not encoded ahead, because they are often changed again.
 const AHEAD_BLOCK_MIN: u32 = 32 << 10;
 
 /// What changes about the spill block.
@@ -34,7 +34,7 @@ pub(crate) struct Dirty {
     pub(crate) cloned: BTreeMap<u64, BlockPtr>,
     pub(crate) freed: Ranges,
     pub(crate) spill: Spill,
-    /// In a sealed dataset: what lies behind the pointers of the dnode.
+    /// For a raw receive: the bytes of the dnode after its pointers.
     pub(crate) area: Option<Arc<Vec<u8>>>,
     /// Indirect blocks whose space is counted.
     pub(super) nodes: Nodes,
@@ -85,7 +85,7 @@ impl Object {
         self.insert(&mut state, tx, blkid, record);
     }
 
-    /// Replaces block `blkid` by one that is written as it came.
+    /// Replaces block `blkid` by one from a raw stream, which is written unchanged.
     ///
     /// # Panics
     /// If it has another size than the blocks of the object when it is opened.
@@ -96,7 +96,7 @@ impl Object {
         self.insert(&mut state, tx, blkid, draft);
     }
 
-    /// The dnode gets exactly this form. Blocks behind its end must have been freed.
+    /// Gives the dnode exactly this form. Blocks after its end must be free already.
     ///
     /// # Panics
     /// If an object on disk has another number of pointers, or more levels.
@@ -149,7 +149,7 @@ impl Object {
         self.shared.budget.add_space(bytes);
     }
 
-    /// Counts the space that the MOS takes for the blocks on disk among `start..end`, which go out of use.
+    /// Counts the space in the MOS for freeing the blocks on disk among `start..end`.
     fn count_killed(&self, state: &State, start: u64, end: u64) {
         let killed = self.blocks_on_disk(state, start, end);
         let budget = &self.shared.budget;
@@ -167,7 +167,7 @@ impl Object {
         end.min(disk.max_blkid + 1).saturating_sub(start).min(most)
     }
 
-    /// How many blocks a change that frees `start..end` takes off the disk, at most.
+    /// Upper bound of the blocks on disk that freeing `start..end` frees.
     #[must_use]
     pub fn blocks_to_free(&self, start: u64, end: u64) -> u64 {
         self.blocks_on_disk(&self.lock(), start, end)
@@ -265,7 +265,7 @@ impl Object {
         self.list(&mut state, tx);
     }
 
-    /// The records of the open txg among `start..end` are not to be written.
+    /// Drops the records of the open txg in `start..end`.
     pub(super) fn forget_records(&self, state: &mut State, start: u64, end: u64) {
         let doomed: Vec<u64> = state.open.blocks.range(start..end).map(|(&blkid, _)| blkid).collect();
         for blkid in doomed {
@@ -302,7 +302,7 @@ impl Object {
         }
     }
 
-    /// Its dnode is written once more, as it is.
+    /// Marks its dnode dirty without a change.
     pub fn touch(self: &Arc<Self>, tx: &Tx) {
         let mut state = self.lock();
         self.list(&mut state, tx);
@@ -327,8 +327,7 @@ impl Object {
         before_last.take_while(|(_, draft)| fits(draft)).map(|(_, draft)| draft.share()).collect()
     }
 
-    /// The block that holds byte `offset`, if the open txg changed it and it is written once: its draft and how that is
-    /// encoded.
+    /// The block with byte `offset`, if it is dirty in the open txg and has one copy: its draft and its recipe.
     #[must_use]
     pub fn dirty_leaf(&self, _tx: &Tx, offset: u64) -> Option<(Draft, Recipe)> {
         let policy = self.shared.io.policy()?;

@@ -100,7 +100,7 @@ impl Object {
         self.lock().head.max_blkid
     }
 
-    /// Bytes that it reaches to at most: behind them it reads as zeros, so no length within it goes beyond.
+    /// Upper bound of its length in bytes. All bytes after it read as zeros.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         let head = &self.lock().head;
@@ -228,7 +228,7 @@ impl Object {
         self.set_spill_draft(tx, content.map(|bytes| Draft::from(Arc::new(bytes))));
     }
 
-    /// Replaces the spill block by one that is written as it came.
+    /// Replaces the spill block by one from a raw stream, which is written unchanged.
     pub fn set_moved_spill(self: &Arc<Self>, tx: &Tx, draft: Draft) {
         self.set_spill_draft(tx, Some(draft));
     }

@@ -14,9 +14,9 @@ use crate::io::Reading;
 use crate::walk::{self, Spot, Step, Walk};
 use crate::{Error, Result};
 
-/// The indirect blocks of an object that a search has met, with the first block id below each. An indirect block that is met
-/// again at another place would let a few blocks promise any number of them: a search with one trail ends with an error
-/// there, so it takes as long as there are blocks.
+/// The indirect blocks that a search of an object has visited, with the first block id below each. In a damaged tree, an
+/// indirect block may be referenced at several places, so that a few blocks seem to contain any number of blocks. A search
+/// that meets a block at a second place ends with an error, so its time is bounded by the number of real blocks.
 #[derive(Debug, Default)]
 pub struct Trail(HashMap<walk::Key, u64>);
 
@@ -131,7 +131,8 @@ impl Object {
     pub(super) fn read_ptr(&self, ptr: &BlockPtr, spot: Spot, reading: Reading) -> Result<Record> {
         let Spot { level, index: blkid } = spot;
         if level > 0 && matches!(ptr, BlockPtr::Embedded(_)) {
-            // OpenZFS embeds data only. Pointers within pointers could promise any number of blocks.
+            // OpenZFS embeds data only. An embedded indirect block could make a small tree seem to have any number of
+            // blocks.
             return Err(Error::corrupt(self.id)(Corrupt::new("level of an embedded block", level.into())));
         }
         let read = self.shared.io.reader(reading).read(ptr);
@@ -303,7 +304,7 @@ impl Object {
             if outside == found {
                 return Ok(Some(found));
             }
-            // What was freed may have been written again since.
+            // Freed blocks may have been written again since.
             at = dirty.map_or(outside, |blkid| blkid.min(outside));
         }
     }

@@ -1,4 +1,4 @@
-//! What all objects of an objset share: storage, budget, and the list of those that the open txg changes.
+//! State that all objects of an objset share: block I/O, budget, and the list of dirty objects.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::io::BlockIo;
 /// Object numbers have 48 bits.
 pub(crate) const NUMBERS_MAX: u64 = 1 << 48;
 
-/// What all objects of an objset share.
+/// State that all objects of an objset share.
 pub(crate) struct Shared {
     pub(crate) io: BlockIo,
     pub(crate) budget: Arc<DirtyBudget>,

@@ -1,8 +1,8 @@
-//! Encrypted objsets that a raw stream brings: every block is moved as it lay on the sender's disks.
+//! Receiving encrypted objsets from raw streams: every block is stored as on the sender's disks.
 //!
-//! From:   what the stream says of the objset, and of the seals of its dnodes.
-//! To:     the sync, which writes those seals and codes. No key is needed: what a raw stream does not bring is no part of what the
-//!         codes cover, and the space of users is counted when the objset is first opened with its key.
+//! From:   the stream's values for the objset, and the encryption parameters of its dnode blocks.
+//! To:     the sync, which writes them. No key is needed: the authentication codes do not cover values that a raw stream
+//!         lacks. User accounting is computed when the objset is first opened with its key.
 //! Source: docs/format/13-encryption.md §7.2.
 
 use std::collections::BTreeMap;
@@ -16,20 +16,20 @@ use format::stream::{KeyData, MetaForm};
 use super::Objset;
 use crate::{Error, Result};
 
-/// How a block of dnodes is sealed.
+/// Encryption parameters of a dnode block.
 type Seal = (Sealing, [u8; MAC]);
 
-/// What is known of an objset that arrives.
+/// State of an objset that is being received.
 #[derive(Debug)]
 pub(super) struct Arriving {
     /// Largest number of a block of dnodes.
     max_blkid: u64,
-    /// Seals of blocks of dnodes that are still to be written.
+    /// Encryption parameters of dnode blocks that are not written yet.
     seals: BTreeMap<u64, Seal>,
 }
 
 impl Objset {
-    /// From now on this objset gets what a raw stream brings, and becomes what its key data say.
+    /// Prepares the objset for a raw stream with these key data.
     ///
     /// # Errors
     /// The objset here has another form.
@@ -56,7 +56,7 @@ impl Objset {
         root.phys.meta_dnode = meta.clone();
         root.phys.portable_mac = data.portable_mac;
         root.phys.local_mac = [0; 32];
-        // What was counted here before is no part of what arrives, and is not told any more.
+        // The old accounting does not belong to the received contents and is dropped.
         root.phys.flags &= !FLAG_USER_ACCOUNTING;
         drop(root);
         self.meta.replace_disk(meta);
@@ -64,7 +64,7 @@ impl Objset {
         Ok(())
     }
 
-    /// The block `blkid` of dnodes is sealed so.
+    /// Sets the encryption parameters of dnode block `blkid`.
     pub fn seal_dnodes(&self, blkid: u64, sealing: Sealing, mac: [u8; MAC]) {
         if let Some(arriving) = &mut *self.arriving() {
             arriving.seals.insert(blkid, (sealing, mac));
@@ -76,13 +76,13 @@ impl Objset {
         self.arriving().is_some()
     }
 
-    /// Largest number of a block of dnodes of what arrives.
+    /// Largest number of a received dnode block.
     #[must_use]
     pub fn arriving_max_blkid(&self) -> u64 {
         self.arriving().as_ref().map_or(0, |arriving| arriving.max_blkid)
     }
 
-    /// How the block `blkid` of dnodes is sealed: as was said last, or as the one at `old`.
+    /// Encryption parameters of dnode block `blkid`: the last ones set, or those of the block at `old`.
     pub(crate) fn take_seal(&self, blkid: u64, old: &BlockPtr) -> Seal {
         let said = self.arriving().as_mut().and_then(|arriving| arriving.seals.remove(&blkid));
         let here = || old.block().map(|block| (block.sealing.unwrap_or_default(), block.mac()));

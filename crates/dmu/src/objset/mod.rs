@@ -55,12 +55,12 @@ struct Inner {
     numbers: Numbers,
     /// Counts syncs: a dnode read before one may be stale after it.
     syncs: u64,
-    /// With so many objects in memory, it is time to look for idle ones.
+    /// With this many objects in memory, idle ones are evicted.
     crowded: usize,
 }
 
 impl Inner {
-    /// Idle clean objects leave memory when there are many. Those that a sync has in hand are in use.
+    /// Evicts idle clean objects when there are many. Objects in a running sync are in use.
     fn thin_out(&mut self) {
         if self.objects.len() <= self.crowded {
             return;
@@ -93,7 +93,7 @@ pub struct Objset {
     pub(crate) meta: Arc<Object>,
     inner: Mutex<Inner>,
     pub(crate) root: Mutex<Root>,
-    /// What a raw stream brings, while it does.
+    /// State of a raw receive, while it runs.
     arriving: Mutex<Option<Arriving>>,
 }
 
@@ -109,7 +109,7 @@ impl Frozen {
         Frozen { objects: Vec::new() }
     }
 
-    /// The blocks that get one more pointer, each as often as it does.
+    /// The cloned blocks, one entry for each new pointer.
     pub fn cloned(&self) -> impl Iterator<Item = Block> + '_ {
         let objects = self.objects.iter().filter(|(_, closed)| !closed.gone);
         objects.flat_map(|(_, closed)| closed.dirty.cloned.values().filter_map(BlockPtr::block).copied())
@@ -192,7 +192,7 @@ impl Objset {
         self.arriving.lock().expect("guards plain stores")
     }
 
-    /// What its blocks are read and written with.
+    /// Its block I/O.
     #[must_use]
     pub fn io(&self) -> &BlockIo {
         &self.shared.io
@@ -248,7 +248,7 @@ impl Objset {
         self.root.lock().expect("no code panics while holding the objset root")
     }
 
-    /// How its blocks are written from now on.
+    /// Sets how its blocks are written.
     pub fn set_policy(&self, policy: Policy) {
         self.shared.bound.set_policy(&policy);
         self.io().set_policy(policy);
@@ -260,7 +260,7 @@ impl Objset {
         self.io().policy()
     }
 
-    /// Takes the intent log out of the root, to be written with the next sync.
+    /// Removes the intent log from the root. The next sync writes the change.
     pub fn clear_log(&self) {
         self.root().phys.zil_header = ZilHeader::default();
     }
@@ -324,14 +324,14 @@ impl Objset {
         !self.shared.lock_dirty().objects.is_empty()
     }
 
-    /// Forgets which objects are dirty: their changes will never be synced. Objects and that list hold one another,
-    /// and with them the devices.
+    /// Drops the list of dirty objects, whose changes will never be synced. The objects and the list refer to each other and
+    /// would keep the devices open.
     pub fn give_up(&self) {
         let dirty = std::mem::take(&mut *self.shared.lock_dirty());
         drop(dirty);
     }
 
-    /// How many changes were made since the objset was opened: tells whether a job that failed left any.
+    /// Number of changes since the objset was opened. It shows whether a failed job changed something.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.shared.changes()
@@ -348,7 +348,7 @@ impl Objset {
         Frozen { objects: dirty.objects.into_values().map(close).collect() }
     }
 
-    /// Takes the accounting ZAPs off the dirty list and closes them: sync changes them after the rest.
+    /// Takes the accounting ZAPs off the dirty list and freezes them, because the sync changes them last.
     pub(crate) fn freeze_specials(&self) -> Frozen {
         let mut dirty = self.shared.lock_dirty();
         let taken: Vec<_> = Special::ALL.iter().filter_map(|s| dirty.objects.remove(&s.id())).collect();
@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_that_nobody_will_sync_do_not_keep_the_devices() {
+    fn changes_that_are_never_synced_do_not_keep_the_devices_open() {
         let options = Options {
             cache_bytes: 0,
             free_bytes: 0,

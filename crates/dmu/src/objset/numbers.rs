@@ -1,4 +1,4 @@
-//! Numbers of new objects: which are free, which one the next object gets.
+//! Allocating object numbers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub(super) struct Numbers {
     scanned: u64,
     /// Dnode blocks that existed when the objset was opened.
     scan_end: u64,
-    /// Objects were made under numbers chosen by others: their slots may lie where free ones are sought.
+    /// Objects with numbers chosen by others (replay, receive). Their slots may lie in the range that is searched for free
+    /// ones.
     chosen: bool,
 }
 
@@ -35,7 +36,7 @@ fn is_taken(objects: &HashMap<ObjectId, Arc<Object>>, id: u64) -> bool {
 }
 
 impl Numbers {
-    /// Those of an objset with so many blocks of dnodes.
+    /// For an objset with this many dnode blocks.
     pub(super) fn after(blocks: u64) -> Numbers {
         Numbers {
             cursor: (blocks * SLOTS_PER_BLOCK as u64).max(1),
@@ -46,7 +47,7 @@ impl Numbers {
         }
     }
 
-    /// The numbers of the slots of an object that is gone may be used again.
+    /// Makes the slots of a freed object available again.
     pub(super) fn reuse(&mut self, id: ObjectId, slots: u8) {
         self.reusable.extend(id.0..id.0 + u64::from(slots));
     }
@@ -154,7 +155,7 @@ impl Objset {
             let blkid = {
                 let mut inner = self.lock();
                 while let Some(id) = inner.numbers.reusable.pop_first() {
-                    // Below an object of several slots there is none in the table.
+                    // Inner slots of an object with several slots are not in the table.
                     let taken = inner.objects.contains_key(&ObjectId(id))
                         || inner.numbers.chosen && is_taken(&inner.objects, id);
                     if !taken {
@@ -169,7 +170,7 @@ impl Objset {
                 inner.numbers.scanned - 1
             };
             let ptr = self.meta.synced_ptr(blkid)?;
-            // Fill counts dnodes; a full block of small ones needs no look.
+            // The fill count is the number of dnodes; a block full of small dnodes need not be read.
             if ptr.fill() == SLOTS_PER_BLOCK as u64 {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Blocks of the meta-dnode: which objects lie in their slots.
+//! The slots of dnode blocks.
 
 use std::collections::{BTreeSet, VecDeque};
 

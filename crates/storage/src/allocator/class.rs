@@ -1,10 +1,10 @@
-//! What top-level vdevs are for, and on which of them a block is placed.
+//! Allocation classes of top-level vdevs, and the choice of a class for a block.
 //!
 //! From:   the kind of a block, as its writer names it.
 //! To:     `allocator`, which tries the classes in this order.
 //! Source: docs/format/12-auxiliary-vdevs.md §1.2, §3.
 
-/// Of the special vdevs so many percent are for metadata: small blocks of data do not fill them up.
+/// Percent of the special vdevs reserved for metadata, so that small data blocks do not fill them.
 const RESERVE_PERCENT: u128 = 25;
 
 /// What a top-level vdev is for.
@@ -52,7 +52,7 @@ impl Class {
     }
 }
 
-/// What a block holds, for the choice of its place.
+/// Content class of a block, for the choice of its vdev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holds {
     /// Data.

@@ -6,7 +6,7 @@ use format::{Corrupt, VdevId};
 /// Why nothing was allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocError<E> {
-    /// There are not as many runs of that many bytes as copies.
+    /// There are fewer free runs of this size than copies.
     #[error("no free run of {psize} bytes for each copy")]
     NoSpace {
         /// Bytes asked for.

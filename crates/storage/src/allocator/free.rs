@@ -1,4 +1,4 @@
-//! What is free: for those who tell devices of it, or overwrite it.
+//! Free space, for trim and initialize.
 //!
 //! From:   `pool`, on the thread that allocates: what it is given stays free until it allocates again.
 

@@ -1,4 +1,4 @@
-//! Space that a checkpoint keeps: what it reaches stays allocated when it is freed.
+//! Space that a checkpoint keeps: its blocks stay allocated when they are freed.
 //!
 //! From:   `pool`, which says up to which txg blocks are kept.
 //! To:     the same, which writes what was freed and kept into lists of its own.
@@ -10,13 +10,13 @@ use format::{Txg, VdevId};
 use super::{Allocator, FreeError, Runs};
 
 impl Allocator {
-    /// From now on what was born in `txg` or before stays allocated when it is freed; `None`: nothing does.
+    /// From now on, blocks born in `txg` or before stay allocated when they are freed; `None`: no blocks do.
     pub fn keep_born_until(&mut self, txg: Option<Txg>) {
         self.kept_until = txg;
     }
 
-    /// As [`Allocator::free`] of what was born in `birth`. What is kept stays allocated, and is handed out by
-    /// [`Allocator::take_kept`].
+    /// As [`Allocator::free`], for a block born in `birth`. A kept block stays allocated, and [`Allocator::take_kept`]
+    /// returns it.
     ///
     /// # Errors
     /// As [`Allocator::free`].

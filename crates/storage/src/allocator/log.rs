@@ -1,4 +1,4 @@
-//! Space for intent logs: handed out ahead of need, and claimed after a crash.
+//! Space for intent logs: allocated in advance, and claimed after a crash.
 //!
 //! From:   `pool`, on the thread that allocates.
 //! To:     `vdev_space`.

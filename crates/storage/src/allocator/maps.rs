@@ -1,4 +1,4 @@
-//! What the allocator and the space maps on disk tell each other.
+//! Interface between the allocator and the space maps on disk.
 //!
 //! From:   [`super::Allocator`], which knows what changed.
 //! To:     `pool`, which writes and reads space maps.

@@ -13,7 +13,7 @@ use super::segments::Segments;
 
 /// Segments looked at before first fit gives way to best fit.
 const WALK_MAX: usize = 64;
-/// Below this longest run, in bytes, or below 1/25 free, space is too broken for first fit.
+/// If the longest run is shorter than this, in bytes, or less than 1/25 is free, free space is too fragmented for first fit.
 const FIRST_FIT_MIN: u64 = 128 << 10;
 /// Cursors by log2 of the size asked for, from 512 bytes to 16 MiB and more.
 const CURSORS: usize = 16;
@@ -40,7 +40,7 @@ pub enum MapEntry {
     },
 }
 
-/// Changes of one txg that nobody has taken yet.
+/// Changes of one txg that were not taken yet.
 #[derive(Clone, Debug, Default)]
 struct Pending {
     allocs: Segments,
@@ -288,7 +288,7 @@ impl Metaslab {
         self.pending.iter().all(|(of, _)| *of != txg)
     }
 
-    /// Takes back an allocation that nobody has seen.
+    /// Undoes an allocation that was not taken yet.
     pub(super) fn undo(&mut self, offset: u64, len: u64, txg: Txg) {
         self.pending(txg).allocs.remove(offset, offset + len).expect("the allocation is pending");
         let loaded = self.loaded.as_mut().expect("who allocates stays loaded");
@@ -341,7 +341,7 @@ impl Metaslab {
         runs
     }
 
-    /// Counts what `from` freed to what `into` freed: both wait for the same.
+    /// Merges the frees of `from` into those of `into`, because both wait for the same event.
     pub(super) fn merge_freed(&mut self, from: Txg, into: Txg) {
         let Some(index) = self.freed.iter().position(|(of, _)| *of == from) else { return };
         let (_, mut fewer) = self.freed.swap_remove(index);

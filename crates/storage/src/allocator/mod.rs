@@ -1,4 +1,4 @@
-//! Where the next block goes, and when freed space may be used again.
+//! The allocator: places for new blocks, and the reuse of freed space.
 //!
 //! From:   the write pipeline asks for room; `dmu` and `pool` free what is no longer referenced.
 //! To:     `pool`, which takes the changes as plain lists ([`Allocator::take_changes`]) and writes them into
@@ -37,7 +37,7 @@ use vdev_space::VdevSpace;
 
 /// Txgs that must be on disk after the one that freed, before its space is reused.
 pub const DEFER_TXGS: usize = 2;
-/// Bytes allocated on one top-level vdev before the next one's turn, when all are equally full.
+/// Bytes allocated on one top-level vdev before the rotation moves on, when all are equally full.
 const CHUNK: u64 = 512 << 10;
 /// Most metaslabs of a vdev; OpenZFS makes at most 2^17.
 pub const METASLABS_MAX: u64 = 1 << 20;
@@ -134,13 +134,13 @@ pub struct Allocator {
     rotors: [usize; Class::COUNT],
     /// Blocks of this many bytes or more find no room.
     longest: u64,
-    /// Somebody reads the pool as of this txg: what was freed later is not handed out again yet.
+    /// A lease reads the pool as of this txg, so space freed later is not reused yet.
     leased: Option<Txg>,
     /// What was born in this txg or before stays allocated when it is freed.
     kept_until: Option<Txg>,
-    /// What was freed, stays allocated, and nobody has taken yet.
+    /// Kept space (freed but still allocated) that was not taken yet.
     kept: BTreeMap<VdevId, Segments>,
-    /// What was freed on removed vdevs and nobody has taken yet.
+    /// Space freed on removed vdevs that was not taken yet.
     obsolete: BTreeMap<VdevId, Segments>,
 }
 
@@ -360,7 +360,7 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Ends the turn of a vdev that has had its bytes. What it had too many shortens its next turn.
+    /// Ends the turn of a vdev after its share of bytes. An excess shortens its next turn.
     fn advance_rotor(&mut self, class: Class) {
         if !self.vdevs.iter().any(|vdev| vdev.takes(class)) {
             return;
@@ -385,8 +385,7 @@ impl Allocator {
         (share as u64).clamp(CHUNK / 8, CHUNK * 8) as i64
     }
 
-    /// Takes back an allocation of `txg`, or a part of one, whose changes nobody has taken yet and that nothing
-    /// refers to.
+    /// Undoes an allocation of `txg`, or a part of one. Its changes were not taken yet, and no pointer refers to it.
     ///
     /// # Panics
     /// If it is none.
@@ -479,8 +478,8 @@ impl Allocator {
         reusable
     }
 
-    /// Puts together what only a reader keeps from being reused, per metaslab: a reader who takes days would else leave
-    /// one set for each txg to be searched with each block that is freed.
+    /// Merges the sets of frees that only a lease delays, per metaslab. Without this, a lease of several days would leave
+    /// one set per txg, and each free would search all of them.
     fn merge_kept(&mut self) {
         let Some(leased) = self.leased else { return };
         let kept = (leased.next(), 0, 0)..(self.synced[DEFER_TXGS].next(), 0, 0);
@@ -533,7 +532,7 @@ impl Allocator {
         metaslabs.filter(|metaslab| metaslab.is_loaded()).count()
     }
 
-    /// From now on nothing new is placed on this vdev, or again. What lies there stays, and can be freed.
+    /// Closes this vdev for new blocks, or opens it again. Its blocks stay and can be freed.
     pub fn set_allocating(&mut self, vdev: VdevId, allocating: bool) {
         if let Some(index) = self.index_of(vdev) {
             self.vdevs[index].allocating = allocating;

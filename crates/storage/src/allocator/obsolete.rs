@@ -1,4 +1,4 @@
-//! What is freed on removed vdevs: ranges of their mappings that nobody needs any more.
+//! Frees on removed vdevs: obsolete ranges of their mappings.
 //!
 //! From:   `pool`, which frees the blocks where they lie now, and notes where their pointers say that they lie.
 //! To:     the same, which writes that down.
@@ -10,7 +10,7 @@ use format::blkptr::Dva;
 use super::{Allocator, Runs};
 
 impl Allocator {
-    /// Notes that what a pointer says is at `dva`, on a removed vdev, was freed.
+    /// Notes that the block at `dva`, on a removed vdev, was freed.
     pub fn note_obsolete(&mut self, dva: Dva) {
         let noted = self.obsolete.entry(dva.vdev).or_default().add(dva.offset, dva.offset + dva.asize);
         // What lies there now was freed without complaint: then it is freed once.

@@ -42,7 +42,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Wall time stands still; monotonic time moves 1 ms per question, so that waiting loops end.
+/// Wall time stands still; each read of the monotonic time advances it by 1 ms, so that waiting loops end.
 #[derive(Debug)]
 pub struct FixedClock {
     secs: u64,

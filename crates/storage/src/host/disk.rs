@@ -52,13 +52,12 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Returns when every write that was finished before the call is durable.
     ///
-    /// # Errors
-    /// What the device says. After one failure writes may be lost, so every later flush fails until
+    /// # Errors The error of the device. After one failure writes may be lost, so every later flush fails until
     /// [`Disk::written_again`].
     fn flush(&self) -> io::Result<()>;
 
-    /// All that was written since the last good flush was written again after one that failed: the next flush says once
-    /// more what the device says.
+    /// Call it after a failed flush, when all writes since the last good flush were repeated. The next flush then reports
+    /// the device's result again.
     fn written_again(&self);
 
     /// Tells the device that the range's contents are no longer needed; it may read as zeros afterwards.
@@ -82,7 +81,7 @@ pub trait Disk: Send + Sync + Debug {
     fn drop_cache(&self);
 }
 
-/// A disk in front of another one: what it does not do in a way of its own, the other one does.
+/// A disk that wraps another one and passes on all methods that it does not override.
 pub trait Before: Send + Sync + Debug {
     /// The other one.
     fn disk(&self) -> &dyn Disk;

@@ -31,13 +31,13 @@ const LARGE_WRITE: u64 = 256 << 10;
 /// What the opener will do with a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read without a lock, also while another process writes: for finding labels. What is read may change.
+    /// Read without a lock, even while another process writes: for finding labels. The data may change meanwhile.
     Peek,
     /// Read; no writer may hold the disk meanwhile.
     ReadOnly,
     /// Read and write.
     ReadWrite {
-        /// Nobody else may hold the disk meanwhile. `false` takes no lock at all.
+        /// Exclusive access. `false` takes no lock at all.
         exclusive: bool,
     },
 }
@@ -100,7 +100,7 @@ fn by(holder: Option<&Holder>) -> String {
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
-    /// For large writes; `None` where there is no such thing, or nothing is written.
+    /// Direct writes for large buffers; `None` if the file system does not support them, or for read-only access.
     direct: Option<DirectFile>,
     path: PathBuf,
     /// Where the disk begins in the file: above zero for a partition.
@@ -116,8 +116,8 @@ pub struct FileDisk {
 
 impl Drop for FileDisk {
     fn drop(&mut self) {
-        // Said aloud: a process that this one is just starting has a copy of the descriptor until it becomes another
-        // program, and the lock would stay as long.
+        // The unlock is explicit: a child process has a copy of the descriptor until it executes another program, and would
+        // keep the lock that long.
         if !self.is_locked {
             return;
         }

@@ -1,8 +1,8 @@
 //! The machine: disks, time and randomness as three traits, each with a real and a scripted form.
 //!
 //! From:   the operating system, or a test's script and seed.
-//! To:     every room above. Nothing else in cenote asks the machine for time, randomness or disks, so the
-//!         same seed and the same calls give the same bytes.
+//! To:     every crate above. No other code of cenote asks the machine for time, randomness or disks, so the same seed and
+//!         the same calls give the same bytes.
 //!
 //! This is one of the two places where `unsafe` may live (STYLE.md).
 

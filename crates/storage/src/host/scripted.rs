@@ -113,7 +113,7 @@ pub struct Script(Arc<Common>);
 #[derive(Default)]
 struct Common {
     state: Mutex<State>,
-    /// Faults were taken away: who hangs looks again.
+    /// Faults were removed: hanging operations check again.
     healed: Condvar,
 }
 
@@ -326,8 +326,8 @@ impl ScriptedDisk {
         self.0.script.0.healed.notify_all();
     }
 
-    /// Flips the bits of `mask` in the byte at `offset`, behind everyone's back: also in images after a cut,
-    /// unless a write of the log covers the byte.
+    /// Flips the bits of `mask` in the byte at `offset` without a logged write. Images after a cut have the flipped bits,
+    /// too, unless a write of the log covers the byte.
     ///
     /// # Panics
     /// If `offset` is past the end.

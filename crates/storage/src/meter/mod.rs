@@ -1,4 +1,4 @@
-//! What each disk was asked for since the pool was opened, and how often it failed.
+//! Counters of requests and errors of each disk since the pool was opened.
 
 mod outstanding;
 mod times;
@@ -43,7 +43,7 @@ pub struct IoStats {
     pub read_errors: u64,
     /// Writes and flushes that failed.
     pub write_errors: u64,
-    /// Copies of blocks that were not what their pointers promise.
+    /// Copies of blocks that did not match their checksums.
     pub checksum_errors: u64,
     /// Requests that took longer than the pool's limit for slow I/O.
     pub slow: u64,

@@ -72,7 +72,7 @@ pub struct SecondDevice {
     pub size: u64,
     /// Bytes of contents that can be found.
     pub used: u64,
-    /// It refused a write and is not used any more; what it said.
+    /// Its error, if it refused a write and is not used any more.
     pub failed: Option<String>,
     /// What it was asked for.
     pub io: IoStats,
@@ -136,7 +136,7 @@ struct Orders {
     added: Vec<Arc<Device>>,
     /// Devices that are no longer to be used.
     removed: Vec<Guid>,
-    /// Somebody waits for what was offered to be written.
+    /// A caller waits until the offered blocks are written.
     hurry: bool,
     /// The thread is carrying out orders that it took.
     busy: bool,
@@ -247,7 +247,7 @@ impl SecondCache {
         }
     }
 
-    /// Uses a cache device no more. When this returns, nothing reads or writes it.
+    /// Stops using a cache device. When this returns, nothing reads or writes it.
     pub fn remove(&self, guid: Guid) {
         let mut orders = self.shared.orders();
         orders.added.retain(|device| device.guid != guid);

@@ -1,4 +1,4 @@
-//! What lies where on a cache device. Contents are written from its start to its end, and then over the oldest ones.
+//! Contents of a cache device. They are written from its start to its end, and then over the oldest ones.
 
 use std::collections::VecDeque;
 
