@@ -1,4 +1,4 @@
-//! The dataset that a stream is received into: made, put in place, taken away.
+//! The target dataset of a receive: making it, completing it and removing it.
 //!
 //! Source: docs/format/09-send-stream.md §8, 06-mos-dsl.md §9.7.
 
@@ -34,9 +34,9 @@ pub enum Place {
     New,
     /// A new clone of this snapshot.
     Clone(String),
-    /// In the place of a dataset without snapshots.
+    /// Replace a dataset without snapshots.
     Replace,
-    /// Onto the newest snapshot of a dataset.
+    /// Continue from the newest snapshot of a dataset.
     Onto(String),
 }
 
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// The dataset that a stream is written into, and where it goes at the end.
+/// The dataset into which a stream is written, and its final place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Working {
     /// Where it goes.
@@ -79,7 +79,7 @@ impl Progress {
 }
 
 impl Change<'_> {
-    /// Makes the dataset that is to be written; gives its directory and itself.
+    /// Makes the dataset for a stream; returns its directory and its dataset object.
     ///
     /// # Errors
     /// Why there can be none.
@@ -88,14 +88,14 @@ impl Change<'_> {
         let pool = self.view.pool.clone();
         let name = place.working_name(fs);
         let (parent, leaf) = name.rsplit_once('/').ok_or_else(|| Error::Exists(name.clone()))?;
-        // First all that can refuse. At its end the stream becomes a snapshot.
+        // All checks come first, including those for the snapshot at the end.
         let parent = tree::dir_of(mos, &pool, parent)?;
         available::check_room(&self.view, NEW_OBJECTS + snapshot::SNAPSHOT_OBJECTS)?;
         if let Place::Clone(origin) | Place::Onto(origin) = place {
             info::info(&self.view, origin)?;
         }
         if *place == Place::Replace && keys::object_of(mos, parent)?.is_some() {
-            // The keys stay with the directory, and what it has received would be sealed with others.
+            // The keys stay with the directory, but the received data would be encrypted with others.
             return Err(KeyError::ReceivedOver.into());
         }
         let encryption = match place {
@@ -121,7 +121,7 @@ impl Change<'_> {
         }
     }
 
-    /// Notes of a dataset that was made for a stream what is to become of it; gives the properties that it cannot have.
+    /// Stores the values of the stream in a new dataset; returns the properties that it cannot have.
     ///
     /// # Errors
     /// Objects of the MOS cannot be read.
@@ -154,7 +154,7 @@ impl Change<'_> {
         }
     }
 
-    /// Notes what stream a dataset is to hold, so that it may be resumed.
+    /// Stores the identity of the stream, so that the receive may be resumed.
     fn note_stream(&mut self, id: ObjectId, begin: &Begin) -> Result<()> {
         self.zapify(id)?;
         let object = self.mos().object(id)?;
@@ -179,7 +179,7 @@ impl Change<'_> {
         self.note_progress(id, Progress::START)
     }
 
-    /// Notes how far the stream was applied and is on disk.
+    /// Stores the progress of the receive. The data up to this point is on disk.
     pub fn note_progress(&mut self, id: ObjectId, at: Progress) -> Result<()> {
         let object = self.mos().object(id)?;
         for (key, value) in
@@ -201,7 +201,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Gives up what was received in part for `fs`; `false` if there is no such thing.
+    /// Destroys a partial receive into `fs`; `false` if there is none.
     pub fn abort_receive(&mut self, fs: &str) -> Result<bool> {
         let mos = self.mos();
         let dir_id = tree::dir_of(mos, &self.view.pool, fs)?;
@@ -222,7 +222,7 @@ impl Change<'_> {
         let mut filesystem = NewFilesystem::plain(&self.mos().host);
         let dir_id = self.create_dir(parent, leaf)?;
         if let Some(keys) = keys {
-            // The keys come with the stream, and it is not known here whose key opens them.
+            // The keys come with the stream; their encryption root is not known here.
             self.create_key_object(dir_id, dir_id, &keys.wrapped, &user_key(keys))?;
             self.set_property(dir_id, "keylocation", Some(&Value::Text("prompt".into())))?;
         }
@@ -240,9 +240,8 @@ impl Change<'_> {
         Ok((dir_id, id))
     }
 
-    /// The stream is complete: puts what was written in place and takes the snapshot that `into` ends in. Gives the full
-    /// name, which another one of the file system may have changed since the stream began, and the properties that it
-    /// cannot have.
+    /// Completes a receive: makes the written data the head and takes the snapshot named in `into`. Returns its full name,
+    /// because the file system may have been renamed meanwhile, and the properties that it cannot have.
     pub fn end_receive(
         &mut self,
         working: &Working,
@@ -270,7 +269,7 @@ impl Change<'_> {
         self.let_go_of(id, &working)?;
         if head_id != id {
             self.let_go_of(head_id, fs)?;
-            // The log goes where its blocks go: with what the head was until now.
+            // The log goes with its blocks, which belong to the old contents of the head.
             self.effects.push(Effect::LogMoved { from: head_id, to: id });
             self.give_up_newer(fs, id)?;
         }
@@ -294,7 +293,7 @@ impl Change<'_> {
         if head_id != id {
             self.destroy_head_in(dir_id)?;
         }
-        // What it may use is judged by what it uses now.
+        // Limits are compared with the new usage.
         let is_new = matches!(place, Place::New | Place::Clone(_));
         let refused = self.set_received(fs_dir, options, |name| !is_new || waits(name))?;
         Ok((into.clone(), refused))
@@ -310,8 +309,8 @@ impl Change<'_> {
         self.rewrap(here.id, here.root, &keys.wrapped, &user_key)
     }
 
-    /// Whether what was received as `id` can become what the head of `dir` holds, and be its snapshot `into`: half of
-    /// that is nothing that the pool could be left with.
+    /// Checks that the received dataset `id` can become the head of `dir` and its snapshot `into`. Both must succeed
+    /// together.
     fn check_end(&mut self, dir: ObjectId, id: ObjectId, into: &str) -> Result<()> {
         let mos = self.mos();
         let head_id = mos.dir(dir)?.head_dataset;
@@ -337,7 +336,7 @@ impl Change<'_> {
         self.check_deferred(after.prev_snap, 1)
     }
 
-    /// Whether the head of `dir` is still what `working` builds upon, or may be given up for it.
+    /// Checks that the head of `dir` is unchanged since the base of `working`, or may be replaced by force.
     fn check_newer(&self, dir: ObjectId, working: ObjectId, force: bool) -> Result<()> {
         let mos = self.mos();
         let fs = tree::name_of(&self.view, dir)?;
@@ -360,7 +359,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Destroys snapshots and bookmarks of `fs` that are newer than what `working` builds upon.
+    /// Destroys snapshots and bookmarks of `fs` that are newer than the base of `working`.
     fn give_up_newer(&mut self, fs: &str, working: ObjectId) -> Result<()> {
         let mos = self.mos();
         let dir = tree::dir_of(mos, &self.view.pool, fs)?;
@@ -385,7 +384,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Exchanges what two heads of the same snapshot hold.
+    /// Exchanges the contents of two heads of the same snapshot.
     fn swap_heads(
         &mut self,
         (head_dir, head_id): (ObjectId, ObjectId),

@@ -4,7 +4,7 @@ use std::io;
 
 use format::{Corrupt, Guid};
 
-/// Why a stream cannot be received. Nothing of it is left in the pool then.
+/// Why a stream cannot be received. The pool is unchanged then.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// There is no stream at all.
@@ -67,7 +67,7 @@ pub enum ReceiveError {
     /// The destination of a full stream has snapshots.
     #[error("destination has snapshots (eg. {0})\nmust destroy them to overwrite it")]
     HasSnapshots(String),
-    /// The root of a pool is a file system, whatever it holds.
+    /// The root dataset of a pool must be a file system.
     #[error("destination {0} is the root dataset\ncannot overwrite with a ZVOL")]
     RootVolume(String),
     /// The destination of an incremental stream is missing.
@@ -76,16 +76,16 @@ pub enum ReceiveError {
     /// The destination changed since its newest snapshot.
     #[error("destination {0} has been modified\nsince most recent snapshot")]
     Modified(String),
-    /// The newest snapshot is not the one the stream builds upon.
+    /// The newest snapshot is not the source of the stream.
     #[error("most recent snapshot of {0} does not\nmatch incremental source")]
     NotSource(String),
-    /// A stream that goes on, and nothing to go on with.
+    /// A resumed stream without a partial receive.
     #[error("destination '{0}' has no partially received state to resume")]
     NothingToResume(String),
-    /// A stream that goes on elsewhere than what was received ends.
+    /// A resumed stream that does not start where the partial receive ended.
     #[error("this stream does not continue what '{0}' holds of one")]
     OtherResume(String),
-    /// Another stream, while one that was received in part waits to be resumed.
+    /// A new stream while a partial receive waits to be resumed.
     #[error("destination {0} contains\npartially-complete state from \"zfs receive -s\".")]
     Partial(String),
     /// A stream that is to heal, of another snapshot.

@@ -11,7 +11,7 @@ use crate::props::{self, PropertyError, Value, names};
 use crate::values::{self, INHERIT, RECEIVED, RECEIVED_ANY};
 use crate::{Error, Result};
 
-/// A property that a dataset cannot have, and why.
+/// A property that a dataset cannot have, with the reason.
 pub type PropertyRefusal = (String, PropertyError);
 
 /// How a stream is received.
@@ -27,7 +27,7 @@ pub struct ReceiveOptions {
     pub inherited: Vec<String>,
     /// Properties of the snapshot itself that came with the stream.
     pub of_snapshot: Vec<(String, Value)>,
-    /// `-n`: only look whether it could be.
+    /// `-n`: only check whether the receive is possible.
     pub dry_run: bool,
     /// `-o origin=`: the snapshot that a stream of a clone builds upon here; it must be the one that the sender had.
     pub origin: Option<String>,
@@ -35,7 +35,7 @@ pub struct ReceiveOptions {
     pub resumable: bool,
 }
 
-/// What is judged by all that the stream holds, and so waits for its end where the dataset is new.
+/// Properties whose checks need the complete contents. For a new dataset they are set at the end of the stream.
 pub fn waits(name: &str) -> bool {
     name == "refquota"
 }
@@ -46,7 +46,7 @@ fn can_inherit(name: &str) -> bool {
 }
 
 impl Change<'_> {
-    /// Gives a directory those properties of a receive for which `now` holds. What it cannot have is left out, and told.
+    /// Sets those properties of a receive for which `now` holds. Returns the ones that the dataset cannot have.
     pub(crate) fn set_received(
         &mut self,
         dir: ObjectId,
@@ -77,7 +77,7 @@ impl Change<'_> {
         Ok(refused)
     }
 
-    /// What was received before gives way to what the sender has now.
+    /// Received values of earlier streams are replaced by those of this one.
     fn replace_received(
         &mut self,
         dir: ObjectId,

@@ -1,12 +1,12 @@
-//! How much of the pool may be used, and what is kept back so that a full pool stays alive.
+//! Usable space of the pool, and the reserve that keeps a full pool usable.
 //!
 //! Source: docs/format/06-mos-dsl.md §8.5; 01-labels-uberblock.md ("slop").
 
-/// Smallest reserve that keeps a full pool alive, and the largest.
+/// Smallest and largest reserve, in bytes.
 const SLOP_MIN: u64 = 128 << 20;
 const SLOP_MAX: u64 = 128 << 30;
 
-/// How far a transaction may go beyond quotas, reservations and the end of the pool.
+/// Which limits hold for a transaction, and how much of the reserve it may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// All limits hold.
@@ -49,7 +49,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// The reserve that keeps a full pool alive.
+    /// The reserve that keeps a full pool usable.
     #[must_use]
     pub fn slop(self) -> u64 {
         (self.dspace / 32).min(SLOP_MAX).max((self.dspace / 2).min(SLOP_MIN))
@@ -77,7 +77,7 @@ impl Room {
         self.charged().saturating_sub(kept)
     }
 
-    /// What a transaction must leave alone. Data that was acknowledged leaves enough for removals.
+    /// The part of the reserve that a transaction must not use. Acknowledged data leaves enough for removals.
     #[must_use]
     pub fn reserve(self, reach: Reach) -> u64 {
         let slop = self.slop();

@@ -1,4 +1,4 @@
-//! What the properties of a dataset mean for those who read and write it.
+//! Settings for reading and writing a dataset, from its properties.
 //!
 //! Source: docs/format/06-mos-dsl.md §10.
 
@@ -43,7 +43,7 @@ pub struct Settings {
     pub cache_data: bool,
     /// When changes are made safe.
     pub sync: SyncMode,
-    /// An intent log points at the data where it belongs, however little it is (`logbias=throughput`).
+    /// Even small writes go to their final blocks, and the intent log points at them (`logbias=throughput`).
     pub log_points: bool,
     /// Whether a mount shows the snapshots.
     pub snapdir: SnapDir,
@@ -103,8 +103,7 @@ fn number(view: &View<'_>, info: &DatasetInfo, name: &str) -> Result<u64> {
 /// Settings and write policy of a dataset from its properties, in a pool with these features enabled (`None`: of a legacy
 /// version) and so many users of each.
 ///
-/// # Errors
-/// The properties cannot be read, or hold what none may hold.
+/// # Errors The properties cannot be read or have invalid values.
 pub fn settings(
     view: &View<'_>,
     info: &DatasetInfo,
@@ -181,7 +180,7 @@ fn policy(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Result<
     })
 }
 
-/// What goes to cache devices: nothing that does not go through memory does (0: none, 1: metadata, 2: all).
+/// Blocks for cache devices (0: none, 1: metadata, 2: all). Blocks that are not cached in memory never go there.
 fn secondary(primarycache: u64, secondarycache: u64) -> Secondary {
     match primarycache.min(secondarycache) {
         0 => Secondary::None,

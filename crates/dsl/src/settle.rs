@@ -12,17 +12,17 @@ use crate::sizes::Sizes;
 use crate::space::{Category, add_space, has_breakdown, move_space};
 use crate::{Result, deadlist};
 
-/// What a sync wrote of a head.
+/// The result of a head's sync.
 pub struct Settled {
     /// Its new root.
     pub root: BlockPtr,
     /// Change of what it refers to.
     pub delta: Sizes,
-    /// Change of what only it refers to, in bytes.
+    /// Change of its unique bytes.
     pub unique: i64,
-    /// Blocks that it no longer refers to, and a snapshot still does.
+    /// Freed blocks that a snapshot still refers to.
     pub dead: Vec<(BlockPtr, Sizes)>,
-    /// Blocks that it no longer refers to, as bookmarks count them.
+    /// Freed blocks, in the sums of bookmarks.
     pub freed: Freed,
 }
 
@@ -60,7 +60,7 @@ fn check_books(before: &Books, after: &Books, settled: &Settled) {
 }
 
 impl Change<'_> {
-    /// Enters a head's new root and sizes.
+    /// Stores a head's new root and sizes.
     ///
     /// # Errors
     /// Objects of the MOS cannot be read.
@@ -99,7 +99,7 @@ impl Change<'_> {
         let origin_txg = mos.origin_txg(mos.dir(dir)?.origin)?;
         let mut snap = mos.dataset(prev_snap)?;
         deadlist::insert(mos, &mut *self.features, self.tx, deadlist, dead)?;
-        // Of a clone, what its origin already had was never charged to it.
+        // Blocks of a clone's origin were never charged to the clone.
         let charged = |birth: Txg| birth > origin_txg;
         let mut own = 0;
         for (ptr, sizes) in dead {

@@ -34,7 +34,7 @@ pub fn last_changed(mos: &Mos, dir: ObjectId) -> Result<Option<[u64; 2]>> {
     Ok(time.and_then(|words| <[u64; 2]>::try_from(words).ok()))
 }
 
-/// Objects of the DSL that a snapshot is taken to need.
+/// Estimated number of DSL objects that a snapshot changes.
 pub const SNAPSHOT_OBJECTS: u64 = 3;
 
 /// Whether the snapshot `name` can be taken in `txg`.
@@ -49,12 +49,12 @@ pub fn may_snapshot(view: &View<'_>, name: &str, txg: Txg) -> Result<()> {
         return Err(Error::DatasetBusy(fs.to_owned()));
     }
     available::check_room(view, SNAPSHOT_OBJECTS)?;
-    // What is the head's alone will be needed twice if a reservation is to keep its promise.
+    // To keep a reservation, the head's unique bytes will be needed twice.
     let own = promises::own(view.mos, info.dir_id, info.id)?;
     if own.unique.min(own.refreservation) > available::dir_available(view, info.dir_id)? {
         return Err(Error::NoSpace);
     }
-    // Blocks are told apart by their txg: two snapshots of one head in one txg cannot be.
+    // Blocks are assigned to snapshots by their birth txg, so a head can have only one snapshot per txg.
     if head.prev_snap_txg == txg { Err(Error::SameTxg) } else { Ok(()) }
 }
 
@@ -92,7 +92,7 @@ impl Change<'_> {
         self.take_snapshot(name, local)
     }
 
-    /// As [`Change::snapshot`], of a head that was found to allow it.
+    /// As [`Change::snapshot`], after the checks.
     pub(crate) fn take_snapshot(&mut self, name: &str, local: &[(String, props::Value)]) -> Result<()> {
         let mos = self.mos();
         let (fs, leaf) = name.split_once('@').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
@@ -127,7 +127,7 @@ impl Change<'_> {
         keys.sort_unstable();
         keys.dedup();
         let fresh = deadlist::create(mos, &mut *self.features, self.tx, &keys)?;
-        // What was the head's alone is now needed twice if a reservation is to keep its promise.
+        // To keep a reservation, the head's unique bytes are now needed twice.
         self.keep_promise(dir_id, head.unique_bytes, 0)?;
         head.deadlist = fresh;
         (head.prev_snap, head.prev_snap_txg) = (id, self.txg());
@@ -144,7 +144,7 @@ impl Change<'_> {
         self.count_snapshot(dir_id, leaf, 1)
     }
 
-    /// Notes when the snapshots of a directory's head last changed, where a pool has room for that.
+    /// Stores the time of the last change of a directory's snapshots, if the pool supports it.
     pub fn snapshots_changed(&mut self, dir: ObjectId) -> Result<()> {
         if !self.enables(&features::EXTENSIBLE_DATASET) {
             return Ok(());
@@ -192,7 +192,8 @@ impl Change<'_> {
         Ok(zap::insert(&clones, self.tx, int_key(new.0).as_bytes(), &Value::from_u64(new.0))?)
     }
 
-    /// Destroys a snapshot that has neither clones nor holds. With `defer`, one that has any goes with the last.
+    /// Destroys a snapshot that has neither clones nor holds. With `defer`, a snapshot that has some is destroyed with the
+    /// last of them.
     pub fn destroy_snapshot(&mut self, name: &str, defer: bool) -> Result<()> {
         let mos = self.mos();
         let id = tree::snapshot(mos, &self.view.pool, name)?;
@@ -211,7 +212,7 @@ impl Change<'_> {
         self.destroy_snapshot_object(id, &snap, name)
     }
 
-    /// Whether a deferred destruction of the snapshot is due; then it is carried out.
+    /// Destroys a snapshot whose deferred destruction is due. Returns whether it was.
     pub(crate) fn destroy_if_deferred(&mut self, id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let snap = mos.dataset(id)?;
@@ -286,7 +287,7 @@ impl Change<'_> {
         self.count_snapshot(dir_id, leaf, -1)
     }
 
-    /// Frees what only the snapshot `snap` had, and gives what it shares with those before it to `next`.
+    /// Frees the blocks that only the snapshot `snap` uses, and moves the rest of its deadlist to `next`.
     fn settle_deadlists(&mut self, dir: ObjectId, snap: &DslDataset, next: &mut DslDataset) -> Result<()> {
         let mos = self.mos();
         if !deadlist::is_plain(mos, next.deadlist)? {
@@ -309,7 +310,7 @@ impl Change<'_> {
         add_space(self.mos(), self.tx, dir, Category::Snap, -sum)
     }
 
-    /// Refuses what would be the end of a deferred snapshot that somebody uses: the last of `left` holds and clones goes.
+    /// Refuses to remove the last of `left` holds and clones of a deferred snapshot that is in use.
     pub(super) fn check_deferred(&self, id: ObjectId, left: u64) -> Result<()> {
         let mos = self.mos();
         let snap = mos.dataset(id)?;
@@ -325,7 +326,7 @@ impl Change<'_> {
         Ok(format!("{}@{}", tree::name_of(&self.view, snap.dir)?, self.snapshot_leaf(snap, id)?))
     }
 
-    /// Hands the blocks that only the snapshot before `next` had to the list of those to be freed.
+    /// Moves the blocks that only the snapshot before `next` uses to the list of blocks to free.
     fn free_own_blocks(&mut self, dir: ObjectId, next: &DslDataset, since: Txg) -> Result<()> {
         let mos = self.mos();
         let list = mos.need("free_bpobj")?;
@@ -338,7 +339,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// No deadlist of a clone's head that descends from `dir` need tell blocks apart by `key` any more.
+    /// Removes `key` from the deadlists of all clones that descend from `dir`.
     pub(super) fn remove_key_in_clones(&mut self, dir: ObjectId, key: Txg) -> Result<()> {
         let mos = self.mos();
         let (mut dirs, mut met) = (vec![dir], BTreeSet::new());
@@ -361,7 +362,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// What only the head refers to, from the sums of the snapshot before it (§8.2).
+    /// Unique bytes of the head, from the sums of the snapshot before it (§8.2).
     pub(crate) fn recount_unique(&mut self, dir_id: ObjectId, head_id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let mut head = mos.dataset(head_id)?;

@@ -10,7 +10,7 @@ use crate::mos::Mos;
 use crate::sizes::Sizes;
 use crate::{Result, tree};
 
-/// What a directory's space is used by.
+/// The categories of a directory's space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
     /// The head dataset.
@@ -25,7 +25,7 @@ pub enum Category {
     Reserved,
 }
 
-/// Whether a directory says what its space is used by; those made in pools before version 13 do not.
+/// Whether a directory stores the space of each category. Directories made in pools before version 13 do not.
 pub const fn has_breakdown(dir: &DslDir) -> bool {
     dir.flags & USED_BREAKDOWN != 0
 }

@@ -1,4 +1,4 @@
-//! Resume tokens: how far a receive that was cut off got, as a word that its sender is handed.
+//! Resume tokens: the progress of an interrupted receive, as a word for the sender.
 //!
 //! From:   the attributes of a dataset that holds part of a stream.
 //! To:     `zfs send -t`.
@@ -27,12 +27,12 @@ pub enum TokenError {
     /// What it holds cannot be unpacked.
     #[error("resume token is corrupt (decompression failed)")]
     Packed,
-    /// The list lacks what it must hold.
+    /// The list lacks required entries.
     #[error("resume token is corrupt (nvlist_unpack failed)")]
     List,
 }
 
-/// How a stream may be written: what its receiver must understand.
+/// Features that a stream may use and its receiver must support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFlags {
     /// `-L`: blocks above 128 KiB stay whole.
@@ -58,7 +58,7 @@ pub struct ResumeToken {
     pub toguid: Guid,
     /// Its name where it was sent.
     pub toname: String,
-    /// What the stream builds upon; 0 for nothing.
+    /// Guid of the incremental source; 0 for a full stream.
     pub fromguid: Guid,
     /// How the stream is written.
     pub flags: SendFlags,
@@ -116,7 +116,7 @@ impl ResumeToken {
         ResumeToken::from_list(&NvList::decode(&raw).map_err(|_| TokenError::List)?).ok_or(TokenError::List)
     }
 
-    /// What a list says; `None` if it lacks what it must hold.
+    /// The contents of a list; `None` if it lacks required entries.
     #[must_use]
     pub fn from_list(list: &NvList) -> Option<ResumeToken> {
         Some(ResumeToken {

@@ -1,4 +1,4 @@
-//! The tree of directories: what lies below what, and under which name.
+//! The tree of directories and their names.
 //!
 //! Source: docs/format/06-mos-dsl.md §4, §5.
 
@@ -79,7 +79,7 @@ pub fn chain(mos: &Mos, dir: ObjectId) -> Result<Vec<ObjectId>> {
     upward(mos, dir).map(|step| step.map(|(id, _)| id)).collect()
 }
 
-/// As [`chain`], one by one, and with what each is. Parents that lead nowhere end in an error.
+/// As [`chain`], as an iterator with the decoded directories. Invalid parents give an error.
 pub fn upward(mos: &Mos, dir: ObjectId) -> impl Iterator<Item = Result<(ObjectId, DslDir)>> {
     let (mut next, mut left) = (dir, DEPTH_MAX);
     std::iter::from_fn(move || {
@@ -108,7 +108,7 @@ pub fn name_of(view: &View<'_>, dir: ObjectId) -> Result<String> {
     Ok(parts.join("/"))
 }
 
-/// What `parent` calls the directory `id`, which may be one of the special ones.
+/// The name of the directory `id` in `parent`. It may be a special one.
 fn name_in(mos: &Mos, parent: ObjectId, id: ObjectId) -> Result<String> {
     for entry in zap::entries(&*mos.object(mos.dir(parent)?.child_dir_zap)?) {
         let entry = entry?;
@@ -119,13 +119,13 @@ fn name_in(mos: &Mos, parent: ObjectId, id: ObjectId) -> Result<String> {
     Err(Error::corrupt(parent)(format::Corrupt::new("child map", id.0)))
 }
 
-/// The full name of what `parent` calls `leaf`.
+/// The full name of `leaf` below `parent`.
 ///
 /// # Errors
 /// [`Error::BadName`]: it is not of the form that a user could have given.
 pub fn full_name(parent: &str, delimiter: char, leaf: &[u8]) -> Result<String> {
     let full = format!("{parent}{delimiter}{}", String::from_utf8_lossy(leaf));
-    // What is no UTF-8 has a replacement character in it now, which no name may have.
+    // A name that is no UTF-8 contains a replacement character now, which is invalid in names.
     match names::check(&full) {
         Ok(_) => Ok(full),
         Err(why) => Err(Error::BadName { name: full, why }),
@@ -137,7 +137,7 @@ pub fn check_place(seen: &mut BTreeSet<ObjectId>, dir: ObjectId, level: usize) -
     if seen.insert(dir) && level < DEPTH_MAX { Ok(()) } else { Err(tangled(dir)) }
 }
 
-/// Directories that lie in one another, or deeper than any.
+/// Circular directories, or directories that are nested too deep.
 pub fn tangled(dir: ObjectId) -> Error {
     Error::corrupt(dir)(format::Corrupt::new("dataset nesting", DEPTH_MAX as u64))
 }

@@ -1,4 +1,4 @@
-//! What a pool of a legacy version gets when it is upgraded: the objects that newer versions rely on.
+//! Upgrading pools of a legacy version: makes the objects that newer versions need.
 //!
 //! Source: docs/format/01-labels-uberblock.md §10; 06-mos-dsl.md §6, §7.3.
 
@@ -10,7 +10,7 @@ use crate::features::Features;
 use crate::{Result, history, tree, version};
 
 impl Change<'_> {
-    /// Gives a pool of version `from` what newer versions up to `to` rely on.
+    /// Makes the objects that versions after `from` up to `to` need.
     ///
     /// # Errors
     /// Objects of the MOS cannot be read.
@@ -42,7 +42,7 @@ impl Change<'_> {
         Ok(found)
     }
 
-    /// Lets all datasets begin with one snapshot, and all snapshots know their clones.
+    /// Makes `$ORIGIN@$ORIGIN` the origin of all datasets, and stores the clones of all snapshots.
     fn upgrade_origins(&mut self) -> Result<()> {
         let dirs = self.every_dir()?;
         self.create_origin(tree::root_dir(self.mos())?)?;
@@ -84,7 +84,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Lets all directories know their clones, and makes the list of blocks that wait to be freed.
+    /// Stores the clones of all directories, and makes the list of blocks to free.
     fn upgrade_clones(&mut self) -> Result<()> {
         let dirs = self.every_dir()?;
         self.create_free(tree::root_dir(self.mos())?)?;

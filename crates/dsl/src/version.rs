@@ -56,7 +56,7 @@ pub fn is_known(version: u64) -> bool {
     LEGACY.contains(&version) || version == VERSION_FEATURES
 }
 
-/// Why a pool is only read because of its version; `is_deflated`: its sums of space leave parity out.
+/// Why a pool of this version cannot be written. `is_deflated`: its sums of space exclude parity.
 pub fn unwritable(config: &PoolConfig, is_deflated: bool) -> Option<String> {
     let version = config.version;
     if !is_known(version) {

@@ -1,4 +1,4 @@
-//! What a question about datasets needs to be answered.
+//! Context for reading datasets.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::keyring::Keyring;
 use crate::mos::Mos;
 use crate::room::Room;
 
-/// The MOS, and what it does not say itself of the pool that it belongs to.
+/// The MOS, with facts about its pool that it does not store.
 pub struct View<'a> {
     /// The objects that describe the datasets.
     pub mos: &'a Mos,

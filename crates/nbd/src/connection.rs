@@ -20,9 +20,9 @@ const PIECE: usize = 1 << 20;
 const WORKERS: usize = 4;
 /// Extents of one answer about data and holes.
 const EXTENTS_MAX: usize = 4 << 10;
-/// How long a client may take for one step of saying what it wants.
+/// Time limit for one step of the negotiation.
 const NEGOTIATING: Duration = Duration::from_secs(10);
-/// How long a client may take nothing of what it is sent.
+/// Time limit for sending data that the client does not read.
 const SENDING: Duration = Duration::from_secs(60);
 /// Bytes that are read from the socket at once, beside data.
 const BUFFER: usize = 64 << 10;
@@ -216,7 +216,7 @@ impl Client {
         Ok(())
     }
 
-    /// What is refused before anything is done.
+    /// Requests that are refused before any work.
     fn check(&self, request: &Request) -> Result<(), Refused> {
         if request.kind == Kind::Other {
             return Err(UNKNOWN);
@@ -253,7 +253,7 @@ impl Client {
         }
     }
 
-    /// A change that is to be safe when it is answered is made so.
+    /// With FUA, makes the change durable before the answer.
     fn finish(&self, request: &Request) -> Result<(), Refused> {
         let changes = matches!(request.kind, Kind::Write | Kind::Trim | Kind::WriteZeroes);
         if changes && request.has(flag::FUA) { self.volume.flush().map_err(Refused::Failed) } else { Ok(()) }
@@ -274,7 +274,7 @@ impl Client {
         self.replies.error(request, errno_of(error), &error.to_string())
     }
 
-    /// The data from `at` on, as much as is in memory at once of what the request asks for.
+    /// The next piece of the request's data from `at` on.
     fn piece(&self, request: &Request, at: u64) -> zpl::Result<Data> {
         let left = request.offset + u64::from(request.length) - at;
         let mut data = Data::new(at, left.min(PIECE as u64) as usize);

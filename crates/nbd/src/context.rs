@@ -1,4 +1,4 @@
-//! The one metadata context that this server has: where an export holds data.
+//! The only metadata context of this server: `base:allocation`.
 
 use std::io;
 

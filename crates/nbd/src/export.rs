@@ -39,7 +39,7 @@ impl Export {
         self.read_only
     }
 
-    /// Whether it is what a client means by `name`.
+    /// Whether a client's `name` matches.
     pub(crate) fn is_called(&self, name: &[u8]) -> bool {
         name.is_empty() || name == self.name().as_bytes()
     }

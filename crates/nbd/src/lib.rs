@@ -4,8 +4,8 @@
 //! To:     calls of [`zpl::Volume`]. This crate translates and does not decide.
 //!
 //! Fixed newstyle negotiation, structured replies, block status, trim, zeros, forced writes, flush; several connections to
-//! one volume see each other's writes. A client can do no harm beyond the volume: its memory here, its connections and the
-//! time that it may take to say what it wants are bounded, and input that makes no sense ends its connection alone.
+//! one volume see each other's writes. A client can do no harm beyond the volume: its memory here, its connections and its
+//! time for the negotiation are limited, and invalid input ends only its own connection.
 //!
 //! Source: the NBD protocol, <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
 #![forbid(unsafe_code)]

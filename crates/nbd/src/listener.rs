@@ -1,4 +1,4 @@
-//! A place that clients connect to, and those that are connected.
+//! A listening socket and its connected clients.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,20 +22,20 @@ use crate::stream::Stream;
 
 /// Clients of one export at a time: QEMU and nbdcopy use four to sixteen connections each.
 const CLIENTS_MAX: usize = 32;
-/// Before another client is taken when the last could not be, for want of descriptors say.
+/// Pause after a failed accept, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the requests under way are waited for: a device that does not answer keeps them.
+/// Time limit for running requests at the end, because a device may not answer.
 const LEAVING: Duration = Duration::from_secs(10);
 /// Bytes of a Unix socket's path that the kernel takes, less the one that marks it while it is made.
 const PATH_MAX: usize = 106;
 
-/// Why an export is not listened for.
+/// Why an export cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The path is too long for the kernel.
     #[error("the path of a socket has at most {PATH_MAX} bytes: '{}'", .0.display())]
     PathTooLong(PathBuf),
-    /// Something else than a socket is there.
+    /// The path is no socket.
     #[error("'{}' exists and is no socket", .0.display())]
     NoSocket(PathBuf),
     /// Another program listens there.
@@ -83,7 +83,7 @@ impl AsFd for Listener {
 struct Clients {
     next: u64,
     streams: HashMap<u64, Stream>,
-    /// The last that came was turned away.
+    /// The last client was refused.
     is_full: bool,
 }
 
@@ -167,7 +167,7 @@ impl Serving {
         self.shared.clients().streams.len()
     }
 
-    /// Takes no more clients, cuts off those that are connected, and waits until the requests under way are done.
+    /// Accepts no more clients, closes the connections, and waits for the running requests.
     pub fn stop(mut self) {
         self.end();
     }
@@ -197,7 +197,7 @@ impl Drop for Serving {
     }
 }
 
-/// Listens at `path`, in place of the socket of a program that is gone.
+/// Listens at `path`, and replaces the socket of a dead program.
 fn listen(path: &Path) -> Result<UnixListener, StartError> {
     let address = || Address::Unix(path.to_path_buf());
     let system = |source| StartError::System { address: address(), source };

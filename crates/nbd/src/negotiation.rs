@@ -1,4 +1,4 @@
-//! The first part of a connection: the client says which export it wants, and how it wants to be answered.
+//! The negotiation: the client chooses an export and options.
 
 use std::io::{self, Read, Write};
 
@@ -8,7 +8,7 @@ use crate::context::{ALLOCATION, ID, Question, text};
 use crate::export::Export;
 use crate::protocol::{INIT, OPTION, OPTION_REPLY, REQUEST_MAX, answer, can, handshake, info, option};
 
-/// Bytes of an option's data: more than any option needs whose names are not made up.
+/// Maximal bytes of an option's data: more than any real option needs.
 const OPTION_MAX: usize = 16 << 10;
 /// Options of a connection: a client needs about six.
 const OPTIONS_MAX: usize = 64;
@@ -26,7 +26,7 @@ pub(crate) struct Agreed {
 /// Why a connection ends before it has begun.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
-    /// What the client sent makes no sense.
+    /// The client sent invalid data.
     #[error("{0}")]
     Nonsense(&'static str),
     /// The connection failed, or the client takes too long.
@@ -42,7 +42,7 @@ struct State {
     has_context: bool,
 }
 
-/// Talks to the client until it begins to use the export. `None`: it has what it wanted and leaves.
+/// Negotiates until the client begins to use the export. `None`: the client ended the connection properly.
 pub(crate) fn negotiate<S: Read + Write>(socket: &mut S, export: &Export) -> Result<Option<Agreed>, Broken> {
     let mut first = INIT.to_be_bytes().to_vec();
     first.extend(OPTION.to_be_bytes());
@@ -82,7 +82,7 @@ fn read_option(socket: &mut impl Read) -> Result<(u32, Option<Vec<u8>>), Broken>
     let number = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| rest[at + i]));
     let (option, length) = (number(0), number(4) as usize);
     if length > OPTION_MAX {
-        // A client that has more to say than any option holds is not heard out.
+        // Data longer than any option ends the connection.
         if length > OPTION_MAX * 16 {
             return Err(Broken::Nonsense("it sends an option of absurd length"));
         }
@@ -157,7 +157,7 @@ impl<S: Read + Write> Talk<'_, S> {
         }
     }
 
-    /// The old way to begin: there is no way to refuse but to leave.
+    /// The old handshake: the only way to refuse is to close the connection.
     fn begin_by_name(&mut self, state: &State, name: &[u8]) -> Result<Next, Broken> {
         if !self.export.is_called(name) {
             return Ok(Next::Leave);

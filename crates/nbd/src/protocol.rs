@@ -67,7 +67,7 @@ pub(crate) mod can {
 
 /// Flags of requests.
 pub(crate) mod flag {
-    /// The change is safe when it is answered.
+    /// The change is durable before the answer (FUA).
     pub(crate) const FUA: u16 = 1;
     /// Zeros are to take space.
     pub(crate) const NO_HOLE: u16 = 1 << 1;
@@ -105,7 +105,7 @@ pub(crate) enum Kind {
     Trim,
     WriteZeroes,
     BlockStatus,
-    /// None of those that this server has said it does.
+    /// A command that this server does not support.
     Other,
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct Request {
     pub(crate) length: u32,
 }
 
-/// Bytes of the largest request: what clients keep to that were not told a size.
+/// Bytes of the largest request: the limit for clients that were given no size.
 pub(crate) const REQUEST_MAX: u32 = 32 << 20;
 /// Bytes of a request.
 pub(crate) const REQUEST_SIZE: usize = 28;

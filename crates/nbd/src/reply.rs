@@ -132,7 +132,7 @@ impl Replies {
     }
 }
 
-/// The error that a client is told for one of ours.
+/// The protocol's error number for an error.
 pub(crate) fn errno_of(error: &zpl::Error) -> u32 {
     match error {
         zpl::Error::NoSpace | zpl::Error::Quota => errno::NOSPC,

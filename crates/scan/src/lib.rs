@@ -1,8 +1,8 @@
-//! Whatever walks a whole pool: check, scrub, resilver, and the log of blocks that are lost.
+//! Walks over a whole pool: check, scrub, resilver, and the log of damaged blocks.
 //!
 //! From:   an open pool of the crate `pool`: its trees as of a synced txg, its space maps, its devices.
-//! To:     findings for the caller; jobs of the sync thread, which repair blocks and note on disk how far a scan is.
-//! Why it is done so: docs/decisions/0023-scans-above-the-pool.md.
+//! To:     findings for the caller; jobs of the sync thread, which repair blocks and record the progress of a scan. Why it
+//! is done so: docs/decisions/0023-scans-above-the-pool.md.
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -1,4 +1,4 @@
-//! Snapshots as streams: sending, receiving, resuming, packages of whole trees, and healing from a stream.
+//! Send streams: sending, receiving, resuming, replication packages, and healing from a stream.
 //!
 //! From:   `cli`, which names the snapshots and hands over a pipe or a file.
 //! To:     `pool`: datasets are read and written through transactions, and put in place by jobs of its sync thread.

@@ -24,18 +24,18 @@ pub use self::place::{Place, Target};
 use self::place::{Behind, ROOT_SHIFT, SPECIAL};
 
 const LE: ByteOrder = ByteOrder::Little;
-/// Blocks that lead on and are read at once.
+/// Indirect blocks that are read at once.
 const AHEAD: usize = 16;
-/// Steps to come that are searched for them.
+/// Number of next steps that are searched for them.
 const AHEAD_STEPS: usize = 256;
 
-/// Whose block it is: the DSL dataset object, 0 for the MOS, [`DESTROYED`].
+/// Owner of a block: the number of its DSL dataset object, 0 for the MOS, or [`DESTROYED`].
 pub type Owner = ObjectId;
 
 /// Owner of blocks of destroyed datasets.
 pub const DESTROYED: Owner = ObjectId(u64::MAX);
 
-/// A root to walk from: the MOS, a dataset, or what is left of one that was destroyed.
+/// Start of a walk: the MOS, a dataset, or the remaining part of a destroyed one.
 #[derive(Clone, Debug)]
 pub struct Root {
     /// Dataset that the blocks count for.
@@ -51,7 +51,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// Of something of which nothing was freed.
+    /// A root without freed parts.
     pub fn new(owner: Owner, name: impl Into<String>, ptr: BlockPtr, since: Txg) -> Root {
         Root { owner, name: name.into(), ptr, since, freed: None }
     }
@@ -72,7 +72,7 @@ struct Todo {
     place: Place,
     ptr: BlockPtr,
     kind: Kind,
-    /// It was read together with another, into the cache.
+    /// It was read ahead into the cache.
     asked: bool,
 }
 
@@ -87,26 +87,26 @@ enum Kind {
 }
 
 impl Todo {
-    /// The block, if others hang below it.
+    /// The block, if it refers to others.
     fn leads_on(&self) -> Option<&Block> {
         let is_leaf =
             self.ptr.level() == 0 && !matches!(self.kind, Kind::Objset | Kind::Tree { dnodes: true, .. });
         self.ptr.block().filter(|_| !is_leaf)
     }
 
-    /// Whether nothing is to be found here.
+    /// Whether the pointer leads to no block in range.
     fn is_empty(&self) -> bool {
         self.ptr.is_hole() || self.ptr.accounting_birth() <= self.place.root.since
     }
 }
 
-/// A pointer that does not say how much hangs below it.
+/// A pointer with a wrong fill count.
 pub struct WrongFill {
     /// Where the pointer's block is.
     pub place: Place,
     /// What it says.
     pub stored: u64,
-    /// What its block says, entry by entry.
+    /// The count from the entries of its block.
     pub counted: u64,
 }
 
@@ -116,14 +116,14 @@ enum Step {
     Leave(Item),
 }
 
-/// What is left of a destroyed dataset.
+/// The remaining part of a destroyed dataset.
 pub fn destroyed(entry: &format::bptree::Entry) -> Root {
     let freed = entry.mark;
     Root { freed, ..Root::new(DESTROYED, "a destroyed dataset", entry.root, entry.since) }
 }
 
-/// Depth-first over all trees. Only indirect blocks, dnode blocks and objset roots are read here; whatever is
-/// met is handed out to be verified by others.
+/// A depth-first walk over all trees. It reads only indirect blocks, dnode blocks and objset roots. The caller verifies all
+/// returned blocks.
 pub struct Walk<'a> {
     storage: &'a Storage,
     todo: Vec<Step>,
@@ -140,22 +140,22 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// What comes behind `mark` in the tree of `root`; the tree may have changed since.
+    /// The part of the tree of `root` after `mark`. The tree may have changed since.
     pub fn after(storage: &'a Storage, root: &Root, mark: Option<Place>) -> Walk<'a> {
         Walk { after: mark, ..Walk::new(storage, std::slice::from_ref(root)) }
     }
 
-    /// `target` in the tree of `root`, and what leads there.
+    /// The path to `target` in the tree of `root`.
     pub fn towards(storage: &'a Storage, root: &Root, target: Target) -> Walk<'a> {
         Walk { towards: Some(target), ..Walk::new(storage, std::slice::from_ref(root)) }
     }
 
-    /// The tree of `root`, every block after what is below it. Ends at what cannot be read.
+    /// The tree of `root`, every block after all blocks below it. Ends at an unreadable block.
     pub fn children_first(storage: &'a Storage, root: &Root) -> Walk<'a> {
         Walk { children_first: true, ..Walk::new(storage, std::slice::from_ref(root)) }
     }
 
-    /// All trees; `fills` is told of every pointer with a wrong fill count (03 §5.2) before what is below it is handed out.
+    /// All trees. `fills` receives every pointer with a wrong fill count (03 §5.2), before the blocks below it are returned.
     pub fn counting(storage: &'a Storage, roots: &[Root], fills: Sender<WrongFill>) -> Walk<'a> {
         Walk { fills: Some(fills), ..Walk::new(storage, roots) }
     }
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
         self.reads
     }
 
-    /// What of `todo` is not wanted: [`Behind::All`] if there is nothing.
+    /// The part of `todo` to skip: [`Behind::All`] for an empty one.
     fn behind(&self, todo: &Todo) -> Behind {
         let fanout_shift = match todo.kind {
             Kind::Tree { fanout_shift, .. } => fanout_shift,
@@ -264,13 +264,13 @@ impl<'a> Walk<'a> {
         if stored != counted
             && let Some(fills) = &self.fills
         {
-            // Nobody listens when the check has ended.
+            // The receiver is gone when the check has ended.
             let _ = fills.send(WrongFill { place: todo.place.clone(), stored, counted });
         }
     }
 
-    /// Reads what leads on among the next steps together with `ptr`, on all cores: one after the other, each would wait
-    /// for the disk alone. What fails is met again when its turn comes.
+    /// Reads the indirect blocks of the next steps together with `ptr`, on all cores, because single reads would each wait
+    /// for the disk. A failed read is repeated when its step comes.
     fn read_next_too(&mut self, ptr: &BlockPtr) {
         let mut wanted = vec![*ptr];
         for at in (self.todo.len().saturating_sub(AHEAD_STEPS)..self.todo.len()).rev() {
@@ -314,7 +314,7 @@ impl<'a> Walk<'a> {
     }
 
     fn push_dnode(&mut self, from: &Todo, object: ObjectId, dnode: &Dnode) {
-        // Dnodes within dnodes could go round for ever.
+        // Dnode blocks inside dnode blocks could form an endless loop.
         let dnodes = object == ObjectId(0) && dnode.object_type == ObjectType::DNODE;
         let kind = Kind::Tree { fanout_shift: dnode.fanout_shift(), dnodes };
         for (blkid, ptr) in dnode.block_ptrs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Where a block is in the trees of a pool, and which comes before which.
+//! Places of blocks in the trees of a pool, and their order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const AFTER_DNODES: u128 = 1 << 100;
 pub(super) const SPECIAL: [ObjectId; 3] =
     [ObjectId(u64::MAX - 2), ObjectId(u64::MAX - 1), ObjectId(u64::MAX)];
 
-/// How much of a subtree is behind somebody.
+/// How much of a subtree is before a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
     All,
@@ -107,7 +107,8 @@ impl Place {
         if is_all { Behind::All } else { Behind::Nothing }
     }
 
-    /// The mark that says: all before this place was freed, nothing of it and what is below. `None` for the very first.
+    /// The mark that means: everything before this place was freed, but neither it nor the blocks below. `None` for the
+    /// first place.
     pub fn freed_so_far(&self) -> Option<Mark> {
         let (first, _) = self.span();
         let blkid = u64::try_from(first).unwrap_or(u64::MAX);
@@ -117,12 +118,13 @@ impl Place {
         if !self.is_meta() {
             return Some(Mark { object: self.object, blkid });
         }
-        // A mark at the block of dnodes would say that the objects in it are gone.
+        // A mark at a dnode block would mean that its objects are freed.
         let object = blkid.saturating_mul(SLOTS_PER_BLOCK as u64);
         (object > 0).then_some(Mark { object: ObjectId(object), blkid: 0 })
     }
 
-    /// The mark that says: all before this block of level 0 was freed and what is below it, but not the block.
+    /// The mark that means: everything before this block of level 0 and everything below it was freed, but not the block
+    /// itself.
     pub fn freed_up_to(&self) -> Mark {
         Mark { object: self.object, blkid: self.blkid }
     }

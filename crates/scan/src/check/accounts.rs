@@ -1,4 +1,4 @@
-//! Figures against the sums they stand for.
+//! Comparing stored figures with their recounted sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::Finding;
 use dsl::{Sizes, bptree};
 use pool::{Error, Inner, Result};
 
-/// Compares datasets' and directories' sizes with what the walk found.
+/// Compares the stored sizes of datasets and directories with the sums of the walk.
 pub(super) fn compare(
     inner: &Inner,
     sums: &BTreeMap<Owner, Sizes>,
@@ -27,7 +27,7 @@ pub(super) fn compare(
             report(Finding::Sum { what, stored, counted });
         }
     };
-    // What is left out was reported by the walk.
+    // The walk has reported the parts that are left out.
     let list = list::survey(&inner.view(), &inner.name(), (None, false), &mut |_, _| {})?;
     let origin = tree::child(mos, tree::root_dir(mos)?, "$ORIGIN")?;
     for info in &list {
@@ -38,7 +38,7 @@ pub(super) fn compare(
         if is_split {
             expect(format!("'{name}' used"), dir.used_bytes, parts);
         }
-        // With a snapshot before it, the walk saw only what is younger.
+        // With a snapshot before it, the walk saw only younger blocks.
         let plain = phys.prev_snap.0 == 0 || origin == Some(mos.dataset(phys.prev_snap)?.dir);
         if plain {
             let own = sums.get(&info.id).copied().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Proving a pool: every checksum, every allocated byte referenced exactly once, every sum right.
+//! Checking a pool: every checksum matches, every allocated byte is referenced exactly once, and every sum is right.
 //!
 //! From:   an open pool with nothing dirty.
-//! To:     findings, one by one, and a summary. Nothing is written.
-//! What a file system means by its objects (links, directories, owners) is `zpl`'s to check.
+//! To:     findings, one by one, and a summary. Nothing is written. `zpl` checks the contents of file systems (links,
+//! directories, owners).
 
 mod accounts;
 mod sectors;
@@ -23,10 +23,10 @@ use storage::{BadCopy, Verified};
 use dsl::Sizes;
 use pool::{Error, Pool, Result, roots};
 
-/// Blocks in the hands of the readers at once, for each of them.
+/// Blocks that each reader has in work at once.
 const WINDOW_PER_READER: usize = 16;
 
-/// Something that is wrong with a pool.
+/// An error in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// A copy of a block is damaged; `lost` when no copy is good.
@@ -40,21 +40,21 @@ pub enum Finding {
         /// No copy of the block can be read.
         lost: bool,
     },
-    /// A device is not there: its copies were not looked at.
+    /// A device is missing, so its copies were not read.
     Absent {
         /// Top-level vdev.
         vdev: u32,
         /// Which of its children.
         child: usize,
     },
-    /// A device ends before its labels, and perhaps before data.
+    /// A device is shorter than the place of its labels, and perhaps than its data.
     CutShort {
         /// The device.
         path: PathBuf,
         /// Its bytes.
         size: u64,
     },
-    /// Something that must be followed to find more cannot be read.
+    /// An indirect block or object that leads to more blocks cannot be read.
     Unreadable {
         /// Where in the pool's objects.
         place: String,
@@ -226,7 +226,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     for WrongFill { place, stored, counted } in wrong_fills.try_iter() {
         report(Finding::Sum { what: format!("{place}: what is below"), stored, counted });
     }
-    // One that cannot be done is a finding; the others are done all the same.
+    // A check that fails is a finding; the other checks still run.
     for (what, done) in [
         ("the intent logs", space::claim_logs(inner, (&mut claims, &mut shared), &mut report)),
         ("the lists of blocks", space::claim_lists(inner, (&mut claims, &mut shared), &mut report)),

@@ -1,4 +1,4 @@
-//! Blocks that several block pointers refer to: each reference is found once, and the tables count as many.
+//! Shared blocks (dedup and clones): compares the references found with the counts of the tables.
 //!
 //! Source: docs/format/14-dedup-and-cloning.md §7, §9.
 
@@ -14,7 +14,7 @@ use pool::{Inner, Result};
 
 use super::Finding;
 
-/// Where the first copy of a block lies, and when it was written.
+/// Place and birth of the first copy of a block.
 type Place = (u32, u64, u64);
 
 /// References to a shared block.
@@ -28,14 +28,14 @@ pub(super) struct Shared {
     blocks: BTreeMap<Place, References>,
     /// Cloned blocks, by vdev and offset of the first copy.
     clones: BTreeMap<(u32, u64), References>,
-    /// Blocks that nothing refers to any more and that a log has not freed yet.
+    /// Unreferenced blocks that a log has not freed yet.
     waiting: Vec<Block>,
 }
 
-/// What a block pointer is to a block.
+/// The role of a block pointer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reference {
-    /// Its only one, or the first of several: the space is its own.
+    /// The only reference, or the first of several: it accounts for the space.
     First,
     /// One more, which a table counts.
     Further,
@@ -96,7 +96,7 @@ impl Shared {
         Ok(Shared { blocks, clones, waiting })
     }
 
-    /// Blocks that nothing refers to any more and that are still allocated.
+    /// Unreferenced blocks that are still allocated.
     pub(super) fn waiting(&self) -> &[Block] {
         &self.waiting
     }
@@ -117,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Reports blocks to which other than so many block pointers refer as the tables count.
+    /// Reports blocks whose number of references differs from the tables.
     pub(super) fn compare(&self, report: &mut dyn FnMut(Finding)) {
         let shared = self.blocks.iter().map(|((vdev, offset, _), references)| (vdev, offset, references));
         let cloned = self.clones.iter().map(|((vdev, offset), references)| (vdev, offset, references));

@@ -16,7 +16,7 @@ use super::Finding;
 use dsl::Sizes;
 use pool::{Inner, Result};
 
-/// Compares deadlists and the sizes that follow from them, and what waits to be freed.
+/// Compares deadlists, the sizes that follow from them, and the lists of blocks to free.
 pub(super) fn compare(
     inner: &Inner,
     sums: &BTreeMap<Owner, Sizes>,
@@ -27,7 +27,7 @@ pub(super) fn compare(
             report(Finding::Sum { what, stored, counted });
         }
     };
-    // What is left out was reported by the walk.
+    // The walk has reported the parts that are left out.
     let heads = list::survey(&inner.view(), &inner.name(), (None, false), &mut |_, _| {})?;
     let mut failed = Vec::new();
     for head in heads {
@@ -94,7 +94,7 @@ fn line(
     Ok(())
 }
 
-/// Bookmarks of the snapshot of this txg that say how much of it was freed before the next.
+/// Bookmarks of the snapshot of this txg with the sums of blocks freed before the next snapshot.
 fn marks_of(marks: &[(String, Bookmark)], txg: Txg) -> impl Iterator<Item = (&str, BookmarkV2)> {
     let counts = HAS_FBN | SNAPSHOT_EXISTS;
     marks

@@ -1,4 +1,4 @@
-//! What the trees use against what the space maps call allocated.
+//! Comparing the blocks of the trees with the space maps.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub(super) fn claim_lists(
     claim_kept(inner, claims, report)
 }
 
-/// What a checkpoint keeps though it was freed.
+/// Freed blocks that a checkpoint keeps.
 fn claim_kept(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
     let config = inner.info().config.clone();
     for (vdev, map) in checkpoint::maps_of(&inner.mos, &config)? {
@@ -91,17 +91,17 @@ pub(super) fn claim_logs(
     report: &mut dyn FnMut(Finding),
 ) -> Result<()> {
     let synced = inner.info().txg;
-    // What is left out was reported by the walk.
+    // The walk has reported the parts that are left out.
     for info in list::survey(&inner.view(), &inner.name(), (None, false), &mut |_, _| {})? {
         if info.phys.bp.is_hole() {
             continue;
         }
-        // What cannot be read was reported by the walk.
+        // The walk has reported unreadable blocks.
         let opened = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp);
         let Ok(objset) = opened else { continue };
         let blocks = log::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
         for block in &blocks {
-            // The pieces of a lost gang were reported by the walk.
+            // The walk has reported the pieces of a lost gang.
             let reference = shared.refer(block);
             for dva in inner.storage.extents(block).unwrap_or_default() {
                 if reference != Reference::Further && !claims.claim(dva) {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_only_in_one_set_is_found() {
+    fn ranges_in_only_one_set_are_found() {
         let only = |a: &[(u64, u64)], b: &[(u64, u64)]| {
             let mut found = Vec::new();
             subtract(a.iter().copied(), b.iter().copied(), |start, len| found.push((start, len)));

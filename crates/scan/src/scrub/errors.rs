@@ -1,4 +1,4 @@
-//! Blocks without a good copy, and the log of them on disk.
+//! Damaged blocks (without a good copy), and their log on disk.
 //!
 //! Source: docs/format/06-mos-dsl.md §1.6.
 
@@ -51,7 +51,7 @@ pub(super) fn read(mos: &Mos) -> Result<BTreeSet<DataError>> {
                         }
                     }
                 }
-                // A key that means nothing is no block.
+                // An invalid key is skipped.
                 _ => {}
             }
         }
@@ -59,10 +59,10 @@ pub(super) fn read(mos: &Mos) -> Result<BTreeSet<DataError>> {
     Ok(found)
 }
 
-/// Makes `errors` the log of the last scrub; older ones are forgotten.
+/// Makes `errors` the log of the last scrub, and drops older logs.
 pub(super) fn replace(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Result<()> {
     let (mos, tx) = (syncing.mos(), &syncing.tx);
-    // What was destroyed meanwhile has lost nothing.
+    // Errors of destroyed datasets are dropped.
     let known = |error: &DataError| head_of(mos, error.dataset).ok().map(|head| (head, *error));
     let errors: Vec<(ObjectId, DataError)> = errors.iter().filter_map(known).collect();
     let by_head = syncing.is_active(&features::HEAD_ERRLOG);

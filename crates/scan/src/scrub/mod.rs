@@ -1,12 +1,12 @@
-//! Scrubbing: every copy of every block is read and verified while the pool is in use; damaged copies are written
-//! anew from good ones.
+//! Scrubbing: reads and verifies every copy of every block while the pool is in use, and repairs damaged copies from good
+//! ones.
 //!
 //! From:   the methods of [`Scans`].
 //! To:     the scan state and the error log on disk, as OpenZFS keeps them (06 §1.5, §1.6).
 //!
-//! The visitor walks the trees of a synced txg. What is freed after it may be written over two txgs later, so
-//! whatever was read by then is not believed: the visitor takes the trees of a newer txg and goes on behind the
-//! last block that it had finished. Intent logs are not visited.
+//! The scrub thread walks the trees of a synced txg. Blocks freed after that txg may be overwritten two txgs later, so data
+//! read by then is not trusted. The thread then takes the trees of a newer txg and continues after the last finished block.
+//! Intent logs are not scrubbed.
 
 mod errors;
 mod range;
@@ -26,17 +26,17 @@ use pool::{Error, Inner, Pool, Result, Syncing, scan_state};
 
 pub use range::Births;
 
-/// Key of the newest txg that a scrub has seen whole.
+/// Key of the last txg that a scrub has verified completely.
 const LAST_SCRUBBED: &str = "last_scrubbed_txg";
 
-/// The last scrub or resilver, as `zpool status` tells of it.
+/// The last scrub or resilver, for `zpool status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanStatus {
-    /// What is on disk, with what was done since.
+    /// The state on disk, updated by the progress since.
     pub scan: Scan,
-    /// It is being carried out by this process.
+    /// This process runs it.
     pub running: bool,
-    /// When it was paused, if it is, as far as is known.
+    /// Time of the pause, if it is paused and the time is known.
     pub paused_at: u64,
 }
 
@@ -50,7 +50,7 @@ fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
     Ok(scan)
 }
 
-/// The state of a scan that begins now, in place of any other; not on disk yet.
+/// The state of a new scan, which replaces any other; not on disk yet.
 fn begun(syncing: &Syncing<'_>) -> Result<Scan> {
     let mos = syncing.mos();
     if let Some(old) = scan_state::read(mos)?
@@ -83,7 +83,7 @@ fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> 
     Ok(scan)
 }
 
-/// What can be done to an open pool by walking all of it.
+/// Scans of an open pool.
 pub trait Scans {
     /// The last scrub or resilver; `None` if there never was one.
     ///
@@ -91,10 +91,9 @@ pub trait Scans {
     /// If the state on disk cannot be read.
     fn scan(&self) -> Result<Option<ScanStatus>>;
 
-    /// Begins a scrub in the background, or goes on with one that is paused or was left when the pool was let go.
+    /// Starts a scrub in the background, or continues one that is paused or was left unfinished when the pool was closed.
     ///
-    /// # Errors
-    /// [`Error::Scrubbing`] when one is at work, [`Error::Resilvering`], or it cannot be written down.
+    /// # Errors [`Error::Scrubbing`] when one is running, [`Error::Resilvering`], or it cannot be written.
     fn scrub(&self) -> Result<()>;
 
     /// As [`Scans::scrub`], but a new scrub visits only blocks born in `births`.
@@ -103,20 +102,20 @@ pub trait Scans {
     /// As [`Scans::scrub`].
     fn scrub_born(&self, births: Births) -> Result<()>;
 
-    /// Reads the blocks again that are known to be lost, and forgets those that can be read or are gone.
+    /// Reads the known damaged blocks again, and drops those that are readable or freed.
     ///
     /// # Errors
     /// [`Error::Scrubbing`]; or the log cannot be read or written.
     fn scrub_errors(&self) -> Result<()>;
 
-    /// As [`Scans::scrub_errors`], also while a scrub is at work.
+    /// As [`Scans::scrub_errors`], also while a scrub is running.
     ///
     /// # Errors
     /// The log cannot be read or written.
     fn forget_readable(&self) -> Result<()>;
 
-    /// Begins a resilver if a device that is there missed something. Else goes on with a scrub that was under way when the pool was let
-    /// go, unless it was paused.
+    /// Starts a resilver if a present device missed txgs. Otherwise continues a scrub that was running when the pool was
+    /// closed, unless it was paused.
     ///
     /// # Errors
     /// As [`Scans::scrub`].
@@ -128,16 +127,15 @@ pub trait Scans {
     /// [`Error::NotScrubbing`].
     fn pause_scrub(&self) -> Result<()>;
 
-    /// Gives up the scrub that is under way or paused.
+    /// Cancels the running or paused scrub.
     ///
     /// # Errors
     /// [`Error::NotScrubbing`].
     fn cancel_scrub(&self) -> Result<()>;
 
-    /// Waits until no scrub is at work here (a paused one is not).
+    /// Waits until no scrub is running here. A paused scrub does not count.
     ///
-    /// # Errors
-    /// [`Error::Unfinished`] when it could not come to its end.
+    /// # Errors [`Error::Unfinished`] if it could not finish.
     fn wait_scrub(&self) -> Result<()>;
 
     /// As [`Scans::wait_scrub`], but no longer than `patience`; whether it is over.
@@ -146,35 +144,35 @@ pub trait Scans {
     /// As [`Scans::wait_scrub`].
     fn wait_scrub_for(&self, patience: Duration) -> Result<bool>;
 
-    /// What was born between two dates, in seconds since 1970; a little more where the pool does not know better.
+    /// The range of births between two dates, in seconds since 1970. It may be slightly larger, depending on the times that
+    /// the pool stores.
     ///
-    /// # Errors
-    /// If what the pool knows of times cannot be read.
+    /// # Errors If the stored times cannot be read.
     fn births_between(&self, start: Option<u64>, end: Option<u64>) -> Result<Births>;
 
-    /// Blocks known to have no good copy: those of the last scrub and those found by the one at work.
+    /// Known damaged blocks: those of the last scrub and those found by the running one.
     ///
     /// # Errors
     /// If the log on disk cannot be read.
     fn data_errors(&self) -> Result<Vec<DataError>>;
 
-    /// Up to which birth the last whole scrub verified all blocks; 0 if there was none.
+    /// The last complete scrub has verified all blocks born up to this txg; 0 if there was none.
     ///
     /// # Errors
     /// If the object directory cannot be read.
     fn last_scrubbed_txg(&self) -> Result<Txg>;
 
-    /// Whether a device that takes writes lacks something.
+    /// Whether a writable device missed txgs.
     #[must_use]
     fn needs_resilver(&self) -> bool;
 
-    /// Begins a resilver in the background, if a device that takes writes lacks something. A scrub or resilver that is under way ends.
+    /// Starts a resilver in the background, if a writable device missed txgs. A running scrub or resilver ends.
     ///
     /// # Errors
     /// It cannot be written down.
     fn resilver(&self) -> Result<()>;
 
-    /// As [`Scans::resilver`], after a device joined or came back: a resilver at work that is about all that devices lack goes on.
+    /// As [`Scans::resilver`], after a device joined or came back. A running resilver that covers all missed txgs continues.
     ///
     /// # Errors
     /// As [`Scans::resilver`].
@@ -366,7 +364,7 @@ impl Scans for Pool {
     }
 }
 
-/// Has a scan that was begun on disk carried out by a thread.
+/// Starts the thread for a scan whose start is on disk.
 fn carry_out(pool: &Pool, begun: Result<Scan>) -> Result<()> {
     let mut state = pool.inner().scrub.lock();
     let scan = match begun {
@@ -391,7 +389,7 @@ fn carry_out(pool: &Pool, begun: Result<Scan>) -> Result<()> {
     Ok(())
 }
 
-/// Takes these out of what is known as lost. What a scrub found meanwhile, or wrote into the log at its end, stays.
+/// Removes these from the known damaged blocks. Errors that a scrub found meanwhile, or wrote into the log at its end, stay.
 fn forget(pool: &Pool, readable: BTreeSet<DataError>) -> Result<()> {
     pool.run(move |syncing| {
         let mut logged = errors::read(syncing.mos())?;
@@ -464,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_scrub_logs_meanwhile_is_not_forgotten() {
+    fn errors_that_a_scrub_logs_meanwhile_stay() {
         let disk = ScriptedDisk::new(128 << 20);
         let pool = made(&disk);
         let dataset = pool.dataset("tank").expect("there").id;
@@ -483,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_again_for_lost_blocks_can_be_stopped() {
+    fn a_second_read_of_damaged_blocks_can_be_stopped() {
         let disk = ScriptedDisk::new(128 << 20);
         let pool = made(&disk);
         let error = DataError { dataset: ObjectId(0), object: ObjectId(1), level: 0, blkid: 0, birth: 0 };
@@ -522,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_scrub_in_the_middle_begins_anew_when_the_pool_changes() {
+    fn an_unfinished_scrub_of_openzfs_restarts_when_the_pool_changes() {
         let disk = ScriptedDisk::new(128 << 20);
         let pool = made(&disk);
         pool.run(|syncing| {

@@ -1,4 +1,4 @@
-//! Which births a scrub is about: from where the last one ended, or between two dates.
+//! The range of births for a scrub: since the last scrub, or between two dates.
 //!
 //! Pools note the time of a txg in many places: uberblocks, datasets and snapshots, the history, and since OpenZFS 2.4
 //! a table made for this (06 §1.3). A date between two of them is widened to the next, so that nothing is left out.
@@ -30,10 +30,10 @@ pub struct Births {
     pub up_to: Option<Txg>,
 }
 
-/// What was born between two dates, in seconds since 1970; a little more where the pool does not know better.
+/// The range of births between two dates, in seconds since 1970. It may be slightly larger, depending on the times that the
+/// pool stores.
 ///
-/// # Errors
-/// If what the pool knows of times cannot be read.
+/// # Errors If the stored times cannot be read.
 pub(super) fn births_between(pool: &Pool, start: Option<u64>, end: Option<u64>) -> Result<Births> {
     let times = times(pool)?;
     // A clock may have been set back: between the dates lies whatever has one such time.

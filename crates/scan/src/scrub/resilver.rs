@@ -1,11 +1,11 @@
-//! Resilvering: what devices missed is written to them, from those that have it.
+//! Resilvering: writes missed blocks to devices, from other devices that have them.
 //!
 //! From:   the lists of missed txgs; the visitor, which meets every block born in these txgs.
 //! To:     the devices; at the end, lists without those txgs.
 //! Source: docs/format/11-redundancy.md §5, §6.
 //!
-//! The state on disk says from the first block to the end that a resilver is under way and at its beginning: one that was cut short
-//! begins anew, here or in OpenZFS. The lists keep everything until the end, so nothing is left out then.
+//! From the first block to the end, the state on disk says that a resilver is at its beginning. So an interrupted one
+//! restarts, here or in OpenZFS. The lists of missed txgs stay complete until the end, so no block is left out.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(super) fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
     Ok(scan)
 }
 
-/// Waits until all blocks born before `end` are in the trees on disk, or given up.
+/// Waits until all blocks born before `end` are in the trees on disk, or dropped.
 pub(super) fn settle(inner: &Inner, end: Txg) -> Result<()> {
     for _ in 0..TXGS_UNDER_WAY {
         if inner.committed().0.next() >= end {
@@ -67,12 +67,13 @@ pub(super) fn look_at(storage: &Storage, block: &Block) -> (Verified, Vec<Missed
     }
 }
 
-/// Writes what devices lack of blocks that were in use in `txg`; gives the bytes. `None` when it is too late to do so safely.
+/// Writes blocks in use in `txg` to the devices that missed them; returns the bytes. `None` if it is too late to do so
+/// safely.
 pub(super) fn write(inner: &Inner, missed: Vec<Missed>, txg: Txg) -> Result<Option<u64>> {
     if missed.is_empty() {
         return Ok(Some(0));
     }
-    // In the sync thread nobody else writes; up to the second txg after the view nothing of it was given to others.
+    // The sync thread is the only writer. Up to the second txg after the view, no block of it was reused.
     inner.run(move |syncing| {
         if syncing.txg.0 > txg.0 + 2 {
             return Ok(None);
@@ -96,7 +97,7 @@ fn write_all(storage: &Storage, missed: Vec<Missed>) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Writes what devices lack of the intent logs in `view`. `false` when it is too late to do so safely.
+/// Writes blocks of the intent logs in `view` to the devices that missed them. `false` if it is too late to do so safely.
 pub(super) fn logs(inner: &Inner, view: &View, end: Txg) -> Result<bool> {
     let roots: Vec<Root> = view.roots.iter().filter(|root| root.owner != ObjectId(0)).cloned().collect();
     let txg = view.txg;
@@ -115,7 +116,7 @@ fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
     if root.ptr.is_hole() {
         return Ok(());
     }
-    // One that cannot be read was counted as an error by the visitor.
+    // The scan has counted unreadable blocks as errors.
     let Ok(objset) = Objset::open(storage.clone(), Arc::default(), root.ptr) else { return Ok(()) };
     let header = objset.zil_header();
     let mut walk = Walk::new(storage, root.owner, &header);
@@ -137,8 +138,8 @@ fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
     Ok(())
 }
 
-/// The visitor met every block: what the lists say is not true any more. Blocks that wait to be freed were not visited, so the lists
-/// are emptied after they are free.
+/// The scan has visited every block, so the lists of missed txgs are obsolete. Blocks that wait to be freed were not
+/// visited, so the lists are emptied after these are freed.
 pub(super) fn finish(inner: &Arc<Inner>) -> Result<()> {
     loop {
         while inner.is_freeing() {
@@ -160,7 +161,7 @@ fn empty_lists(syncing: &mut Syncing<'_>) -> Result<bool> {
     let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_resilvering) else {
         return Ok(true);
     };
-    // What only a checkpoint reaches was not visited.
+    // Blocks that only a checkpoint uses were not visited.
     if scan.errors == 0 && !syncing.has_checkpoint() {
         let written: Vec<_> =
             syncing.inner.storage.vdevs().tops().iter().flat_map(|top| top.written()).collect();

@@ -1,4 +1,4 @@
-//! The trees of a synced txg, read while the pool goes on.
+//! A view: the trees of a synced txg, read while the pool changes.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl View {
         Ok(View { txg, roots })
     }
 
-    /// `last` while it can be relied on, or else a newer one that can be; none when `goes_on` says no.
+    /// `last` while it is valid, otherwise a newer view; `None` when `goes_on` returns false.
     pub(super) fn sure(
         inner: &Inner,
         last: Option<View>,
@@ -45,7 +45,7 @@ impl View {
             let (before, _) = inner.committed();
             match View::fresh(inner) {
                 Ok(view) => last = Some(view),
-                // Read while it was written over; else it is what it seems.
+                // The root was overwritten during the read; otherwise the error is real.
                 Err(error) if inner.open_txg().0 <= before.0 + 3 => return Err(error),
                 Err(_) => {}
             }
@@ -53,7 +53,7 @@ impl View {
         Ok(None)
     }
 
-    /// Whether nothing that is in use in this view can have been written over yet.
+    /// Whether no block of this view can have been overwritten yet.
     pub(super) fn holds(&self, inner: &Inner) -> bool {
         // What the next txg frees is free for the third.
         inner.open_txg().0 <= self.txg.0 + 3

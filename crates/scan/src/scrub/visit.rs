@@ -25,7 +25,7 @@ const SHARED_MAX: usize = 4 << 20;
 /// Errors that are remembered one by one.
 pub(super) const ERRORS_MAX: usize = 10_000;
 
-/// Visits all blocks, and writes the end down.
+/// Visits all blocks and records the end of the scan.
 pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
     let ended = Visit { inner, scan, done: BTreeMap::new(), shared: HashSet::new() }.all();
     let ended = ended.and_then(|finished| match finished {
@@ -46,15 +46,14 @@ pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
     inner.scrub.changed.notify_all();
 }
 
-/// Blocks lost earlier that this scrub did not come upon: it may have been about others only. `None` if it was told to
-/// end.
+/// Known damaged blocks that this scrub did not visit, because its range may not contain them. `None` if it was stopped.
 fn still_lost(inner: &Inner) -> Result<Option<BTreeSet<DataError>>> {
     let mut older = errors::read(&inner.mos)?;
     older.retain(|error| !inner.scrub.lock().errors.contains(error));
     look_again(inner, &older, &|| inner.scrub.order() == Order::Go)
 }
 
-/// Reads these blocks again; gives those that are still lost. `None` when `goes_on` says no.
+/// Reads these blocks again; returns those that are still damaged. `None` when `goes_on` returns false.
 pub(super) fn look_again(
     inner: &Inner,
     known: &BTreeSet<DataError>,
@@ -69,13 +68,13 @@ pub(super) fn look_again(
             let Some(sure) = View::sure(inner, view.take(), goes_on)? else { return Ok(None) };
             let sure = view.insert(sure);
             let may_name = |root: &&Root| {
-                // What cannot be asked is looked at.
+                // If this cannot be determined, the block is read.
                 root.owner == error.dataset
                     || errors::head_of(&inner.mos, root.owner).map_or(true, |head| head == error.dataset)
             };
             let mut unseen = sure.roots.iter().filter(|root| !seen.contains(&root.owner));
             let Some(root) = unseen.find(may_name) else { break };
-            // What an earlier snapshot has too is found there, unless just this one is named.
+            // A block that an earlier snapshot shares is reported there, unless this snapshot is named.
             let since = if root.owner == error.dataset { Txg(0) } else { root.since };
             let is_lost = is_lost(inner, &Root { since, ..root.clone() }, error);
             if !sure.holds(inner) {
@@ -102,7 +101,7 @@ fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
     })
 }
 
-/// In the sync thread: the scrub came to its end.
+/// In the sync thread: records the end of the scrub.
 fn finish(syncing: &mut Syncing<'_>) -> Result<()> {
     let (mut scan, found) = {
         let state = syncing.inner.scrub.lock();
@@ -115,13 +114,13 @@ fn finish(syncing: &mut Syncing<'_>) -> Result<()> {
     scan.queue = on_disk.queue;
     super::end(syncing, scan, ScanState::Finished)?;
     let last = syncing.mos().directory(super::LAST_SCRUBBED)?.unwrap_or(0);
-    // One that began later, or ended earlier, says nothing of what lies between.
+    // A scrub with a gap before its range does not extend the verified range.
     if scan.min_txg.0 <= last && scan.max_txg.0 > last {
         let max = Value::from_u64(scan.max_txg.0);
         syncing.mos().set_directory(&syncing.tx, super::LAST_SCRUBBED, &max)?;
     }
     errors::replace(syncing, &found)?;
-    // From now on they are read from there.
+    // From now on they are read from the log.
     syncing.inner.scrub.lock().errors.clear();
     Ok(())
 }
@@ -129,7 +128,7 @@ fn finish(syncing: &mut Syncing<'_>) -> Result<()> {
 /// A block that was verified.
 struct Seen {
     place: Place,
-    /// `None`: it could not even be told where it is.
+    /// `None`: its place could not be determined.
     block: Option<Block>,
     copies: Verified,
     /// What devices lack of it.
@@ -139,9 +138,9 @@ struct Seen {
 struct Visit<'a> {
     inner: &'a Arc<Inner>,
     scan: Scan,
-    /// Datasets visited, with the birth up to which their blocks were left to earlier snapshots.
+    /// Visited datasets, each with the birth up to which its blocks belong to earlier snapshots.
     done: BTreeMap<ObjectId, Txg>,
-    /// Shared blocks that are in order: another reference needs no visit.
+    /// Verified shared blocks. Further references to them need no visit.
     shared: HashSet<Shared>,
 }
 
@@ -153,12 +152,12 @@ fn shared(block: &Block) -> Shared {
 }
 
 impl Visit<'_> {
-    /// A view that can be relied on; none if the visit is to end.
+    /// A valid view; `None` if the scan must end.
     fn view(&self) -> Result<Option<View>> {
         View::sure(self.inner, None, &|| self.inner.scrub.order() == Order::Go)
     }
 
-    /// Visits every dataset. `false` if it was told to end before.
+    /// Visits every dataset. `false` if it was stopped before.
     fn all(&mut self) -> Result<bool> {
         if self.scan.is_resilvering() {
             resilver::settle(self.inner, self.scan.max_txg)?;
@@ -203,7 +202,7 @@ impl Visit<'_> {
                 }
                 let Some(last) = last else { break 'view };
                 let Some(repaired) = self.write(&mut chunk, view.txg)? else {
-                    // Their space may be another's by the time of writing: all are looked at again.
+                    // Their space may be reused before the write, so all are read again.
                     match self.view()? {
                         Some(newer) => view = newer,
                         None => return Ok(false),
@@ -213,7 +212,7 @@ impl Visit<'_> {
                 self.enter(&chunk, repaired);
                 mark = Some(last);
                 if self.inner.budget.bytes() > 0 {
-                    // Others are at work: half of the time is theirs.
+                    // Other users of the pool are active, so the scan pauses half of the time.
                     std::thread::sleep(started.elapsed());
                 }
             }
@@ -222,7 +221,7 @@ impl Visit<'_> {
         Ok(true)
     }
 
-    /// Reads the next blocks; gives what came of it, and the last place if there was one.
+    /// Reads the next blocks; returns the results, and the last place if there was one.
     fn verify(&self, walk: &mut Walk<'_>) -> (Vec<Seen>, Option<Place>) {
         let storage = &self.inner.storage;
         let readers = storage.readers();
@@ -275,7 +274,7 @@ impl Visit<'_> {
         (chunk, last)
     }
 
-    /// Writes what is damaged, or what devices missed; gives the bytes. `None` when it is too late to do so safely.
+    /// Repairs damaged copies, or writes missed ones; returns the bytes. `None` if it is too late to do so safely.
     fn write(&self, chunk: &mut [Seen], txg: Txg) -> Result<Option<u64>> {
         if !self.scan.is_resilvering() {
             return self.repair(chunk, txg);
@@ -284,8 +283,7 @@ impl Visit<'_> {
         resilver::write(self.inner, missed, txg)
     }
 
-    /// Writes damaged copies anew where there is a good one; gives the bytes. `None` when it is too late to do so
-    /// safely.
+    /// Repairs damaged copies that have a good one; returns the bytes. `None` if it is too late to do so safely.
     fn repair(&self, chunk: &mut [Seen], txg: Txg) -> Result<Option<u64>> {
         let mendable = chunk.iter_mut().filter(|seen| !seen.copies.bad.is_empty() && !seen.copies.lost);
         let damaged: Vec<Vec<BadCopy>> = mendable.map(|seen| std::mem::take(&mut seen.copies.bad)).collect();

@@ -1,7 +1,7 @@
 //! Records → changes of objects, in transactions.
 //!
-//! From:   a stream that somebody else wrote: every field is doubted.
-//! To:     `dmu` objects of a dataset that nobody else sees yet.
+//! From:   an untrusted stream: every field is checked.
+//! To:     `dmu` objects of a dataset that is not visible yet.
 //! Source: docs/format/09-send-stream.md §2, §8.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use pool::{Dataset, Error, Hold, Progress, ReceiveError, Result, Tx};
 
 /// Object numbers have 48 bits.
 pub(super) const NUMBERS_MAX: u64 = 1 << 48;
-/// Numbers looked up one by one in a FREEOBJECTS record; of more, those in use are listed.
+/// A FREEOBJECTS record of up to this many numbers looks up each of them; a larger one lists the used numbers.
 const LOOKUPS_MAX: u64 = 256;
 /// Largest spill block.
 pub(super) const SPILL_MAX: u64 = 128 << 10;
@@ -57,12 +57,12 @@ pub(super) fn invalid(what: &'static str) -> Error {
 pub(super) struct Apply<'a> {
     pub(super) dataset: &'a Dataset,
     pub(super) begin: &'a Begin,
-    /// The object that records are about just now.
+    /// The object of the present records.
     pub(super) current: Option<Arc<Object>>,
     pub(super) ended: bool,
     /// All before this is applied.
     pub(super) progress: Progress,
-    /// Of a raw stream: the block of dnodes that objects come from just now.
+    /// For a raw stream: the present dnode block.
     pub(super) range: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Apply<'a> {
             Record::Object(object) => Some((object.object, 0)),
             Record::Write(write) => Some((write.object, write.offset)),
             Record::Embedded(embedded) => Some((embedded.object, embedded.offset)),
-            // What is free may be told again, and reaches further than what comes next.
+            // A range of free objects may be repeated, and may extend beyond the next object.
             _ => None,
         };
         self.apply(record, payload)?;
@@ -127,7 +127,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// The object that a data record is about.
+    /// The object of a data record.
     pub(super) fn owner(&mut self, id: u64) -> Result<Arc<Object>> {
         if let Some(object) = self.current.as_ref().filter(|object| object.id().0 == id) {
             return Ok(object.clone());
@@ -217,7 +217,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Zeroes `from..to`, which lie in one block, as far as the object reaches.
+    /// Zeroes `from..to`, which lie in one block, up to the end of the object.
     fn zero(&self, object: &Arc<Object>, from: u64, to: u64) -> Result<()> {
         let size = object.block_size();
         if from >= to || from / size > object.max_blkid() {

@@ -1,4 +1,4 @@
-//! `zfs receive -c`: damaged blocks of a snapshot are written anew from a stream of that very snapshot.
+//! `zfs receive -c`: repairs damaged blocks of a snapshot from a stream of the same snapshot.
 //!
 //! From:   a full or incremental stream; only what it holds of blocks without a good copy is used.
 //! To:     the places of these copies. Nothing else changes: no pointer, no txg's content; what can be read stays.
@@ -18,7 +18,7 @@ use storage::{ReadError, Storage};
 use super::apply::prepare;
 use super::{Incoming, Receiver, WINDOW_PER_WORKER, check_features};
 
-/// What became of the damaged blocks that a stream brings.
+/// Result of healing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Healing {
     /// Blocks that can be read again.
@@ -27,25 +27,25 @@ pub struct Healing {
     pub bytes: u64,
     /// Blocks that are as damaged as before.
     pub lost: u64,
-    /// Where the first of these is, and why.
+    /// Place of the first of these, and the reason.
     pub first_lost: Option<String>,
 }
 
-/// What a record came to, but for what was written.
+/// Result of a record, without the written bytes.
 enum Outcome {
     /// Nothing is left to be done.
     Sound,
     Lost(String),
 }
 
-/// Where in an object a record belongs.
+/// Place of a record in its object.
 #[derive(Clone, Copy)]
 enum At {
     Offset(u64),
     Spill,
 }
 
-/// The place in the snapshot and the logical size of what a record brings, if it is a block.
+/// The place in the snapshot and the logical size of a record's block, if it has one.
 const fn place_of(record: &Record) -> Option<(u64, At, u64)> {
     match record {
         Record::Write(write) => Some((write.object, At::Offset(write.offset), write.logical_size)),
@@ -60,8 +60,8 @@ struct Patient<'a> {
     storage: &'a Storage,
     snapshot: &'a Dataset,
     zstd: ZstdLevel,
-    /// Blocks that can be read again and bytes written over damaged copies, as the workers count them: what they wrote
-    /// counts although a record before it ends the stream.
+    /// Blocks repaired and bytes written over damaged copies. The workers count them, so their writes count even if an
+    /// earlier record ends the stream with an error.
     healed: AtomicU64,
     bytes: AtomicU64,
 }
@@ -91,7 +91,7 @@ impl Patient<'_> {
             Err(Error::Dmu(dmu::Error::NoObject(_))) => {
                 return Err(ReceiveError::Invalid("data of an object that does not exist").into());
             }
-            // Nothing in a stream makes good what leads there.
+            // A stream cannot repair the indirect blocks above.
             Err(error) => return Ok(named(&error)),
         };
         let copies = self.storage.verify_copies(&block);
@@ -103,7 +103,7 @@ impl Patient<'_> {
         }
         let refused = copies.bad.iter().find(|bad| !matches!(bad.error, ReadError::NoGoodCopy { .. }));
         if let Some(bad) = refused {
-            // The device does not answer: what is there may be right.
+            // The device does not answer, so its copy may be right.
             return Ok(named(&bad.error));
         }
         if sent != block.lsize {
@@ -163,7 +163,7 @@ impl Receiver<'_> {
         if let Some(reason) = self.pool.read_only().filter(|_| !dry_run) {
             return Err(Error::ReadOnly { pool: self.pool.name(), reason });
         }
-        // Open it cannot be destroyed: its blocks stay its own.
+        // While it is open it cannot be destroyed, so its blocks stay allocated.
         let snapshot = self.pool.open(into)?;
         let info = self.pool.dataset(into)?;
         if !info.is_snapshot() || info.phys.guid != begin.toguid {
@@ -200,7 +200,7 @@ impl Receiver<'_> {
         let bytes = patient.bytes.into_inner();
         healing.bytes += bytes;
         if bytes > 0 {
-            // Safe on the disks, and no longer known as lost.
+            // The repairs are durable and removed from the error log.
             self.pool.log_command()?;
             self.pool.forget_readable()?;
         }

@@ -1,4 +1,4 @@
-//! A stream being read: records with their payloads, each proved by the running checksum before it is used.
+//! Reading a stream: records with their payloads. Each is verified by the running checksum before use.
 //!
 //! Source: docs/format/09-send-stream.md §1.
 
@@ -16,7 +16,7 @@ pub struct Incoming<R> {
     order: ByteOrder,
     sum: RunningFletcher4,
     package: Option<(Begin, NvList)>,
-    /// The first record of a stream that is no package, until it is asked for.
+    /// The first record of a stream that is no package, until it is read.
     first: Option<(Begin, NvList)>,
     bytes: u64,
 }
@@ -92,16 +92,15 @@ impl<R: Read> Incoming<R> {
         Ok((begin, list_of(&payload)?))
     }
 
-    /// The next record of the present stream with its payload, both proved.
+    /// The next record of the present stream with its payload, both verified.
     ///
-    /// # Errors
-    /// [`ReceiveError::Checksum`], [`ReceiveError::Truncated`], or what no OpenZFS sends.
+    /// # Errors [`ReceiveError::Checksum`], [`ReceiveError::Truncated`], or an invalid record.
     pub fn next_record(&mut self) -> Result<(Record, Vec<u8>), ReceiveError> {
         let raw = self.raw()?;
         let before = self.sum.sum();
         self.sum.add(&raw[..stream::CHECKSUM_AT]);
         let said = stream::checksum(&raw, self.order);
-        // Some senders of old left it out.
+        // Some old senders leave it out.
         if said != Checksum::default() && said != self.sum.sum() {
             return Err(ReceiveError::Checksum);
         }
@@ -133,7 +132,7 @@ impl<R: Read> Incoming<R> {
         })
     }
 
-    /// Reads what is left of the present stream, proving it, and forgets it.
+    /// Reads and verifies the rest of the present stream, and drops it.
     ///
     /// # Errors
     /// As [`Incoming::next_record`].
@@ -144,7 +143,7 @@ impl<R: Read> Incoming<R> {
 
     fn payload(&mut self, len: u64) -> Result<Vec<u8>, ReceiveError> {
         let mut payload = Vec::new();
-        // Memory grows with what is really there, not with what a record promises.
+        // Memory grows with the bytes that arrive, not with the size that a record states.
         let read = (&mut self.input).take(len).read_to_end(&mut payload).map_err(ReceiveError::Read)?;
         self.bytes += read as u64;
         if (read as u64) < len {

@@ -1,8 +1,8 @@
-//! `zfs receive`: a stream becomes a snapshot, and what its file system or volume is from then on.
+//! `zfs receive`: makes a snapshot and its file system or volume from a stream.
 //!
-//! Everything is written into a dataset that is marked inconsistent: a new one, or, for what exists already, the
-//! clone `%recv` of its newest snapshot. At the end of a proved stream one txg puts it in place and takes the
-//! snapshot; until then nothing that was there before is touched, and a failure takes the new part away.
+//! Everything is written into a dataset that is marked inconsistent: a new one, or the clone `%recv` of the newest snapshot
+//! of an existing one. At the end of a verified stream, one txg makes it the head and takes the snapshot. Until then the
+//! existing dataset is not changed, and a failure destroys the new part.
 //! Source: docs/format/09-send-stream.md §8.
 
 mod apply;
@@ -37,7 +37,7 @@ pub use package::{
 };
 pub use replication::{Change, Replica};
 
-/// Records in the hands of the workers at once, per worker.
+/// Records that the workers process at once, per worker.
 const WINDOW_PER_WORKER: usize = 4;
 /// Features of streams that this build receives.
 const KNOWN: u64 = feature::SA_SPILL
@@ -69,13 +69,13 @@ const POOL_FEATURES: [(u64, &features::Feature); 7] = [
 pub struct Received {
     /// `pool/fs@snap`.
     pub snapshot: String,
-    /// It was there already; the stream was passed over.
+    /// The snapshot existed already; the stream was skipped.
     pub skipped: bool,
-    /// Properties that came, or were to be set, and that its file system or volume cannot have here.
+    /// Received or given properties that the dataset cannot have here.
     pub refused: Vec<PropertyRefusal>,
 }
 
-/// The features that need a name when they are refused.
+/// Names of stream features for refusals.
 fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     let unknown = begin.features & !KNOWN;
     let named = [
@@ -89,17 +89,17 @@ fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     }
 }
 
-/// Where a stream goes is settled and made; its records are still to come.
+/// The target of a stream is made; its records follow.
 #[must_use = "the stream is to be taken in"]
 pub struct Receiving<'a> {
     arrived: Arrived<'a>,
-    /// How far it got before; `None`: the stream is passed over.
+    /// Its progress so far; `None`: the stream is skipped.
     from: Option<Progress>,
 }
 
 impl<'a> Receiving<'a> {
-    /// Takes the stream in to its end, beside what is there. However long that takes, the pool may be changed
-    /// meanwhile; what is written here is in use and stays.
+    /// Receives the stream to its end into the new dataset. The pool may change meanwhile; the new dataset is open and so
+    /// cannot be destroyed.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
@@ -114,7 +114,7 @@ impl<'a> Receiving<'a> {
         match receiver.fill(stream, opening, (*id, dataset), progress, options.resumable) {
             Ok(()) => Ok(arrived),
             Err(error) if options.resumable => Err(error),
-            // What was resumed can be resumed once more, unless nobody wants to.
+            // A resumed receive can be resumed again, unless the caller does not want it.
             Err(error) => {
                 let dir = *dir;
                 let Arrived { receiver, held, .. } = arrived;
@@ -125,22 +125,21 @@ impl<'a> Receiving<'a> {
     }
 }
 
-/// A stream that arrived whole and proved, but is not in its place yet.
+/// A complete and verified receive that is not the head yet.
 #[must_use = "what arrived is to be put in place, or given up"]
 pub struct Arrived<'a> {
     receiver: Receiver<'a>,
     into: String,
     opening: Opening,
     options: ReceiveOptions,
-    /// Where it is, held open so that nobody takes it away; `None` when its snapshot was there already, or nothing is
-    /// to be done.
+    /// The dataset, held open so that it cannot be destroyed; `None` if its snapshot existed already, or for a dry run.
     held: Option<(Place, (ObjectId, ObjectId), Arc<Dataset>)>,
     skipped: bool,
     refused: Vec<PropertyRefusal>,
 }
 
 impl Arrived<'_> {
-    /// The file system or volume whose contents are about to be replaced, if there is one.
+    /// The file system or volume whose contents will be replaced, if there is one.
     #[must_use]
     pub fn replaces(&self) -> Option<&str> {
         let (place, ..) = self.held.as_ref()?;
@@ -148,14 +147,14 @@ impl Arrived<'_> {
             .then(|| self.into.split('@').next().unwrap_or(&self.into))
     }
 
-    /// The record that the stream began with.
+    /// The BEGIN record of the stream.
     #[must_use]
     pub fn begin(&self) -> &Begin {
         &self.opening.begin
     }
 
-    /// Of an increment onto a file system or volume: what that will hold, open for reading, and the snapshot that it goes
-    /// onto. The caller drops it before [`Arrived::put_in_place`].
+    /// For an incremental receive: the new contents, open for reading, and the snapshot on which it is based. The caller
+    /// drops it before [`Arrived::put_in_place`].
     #[must_use]
     pub fn increment(&self) -> Option<(Arc<Dataset>, &str)> {
         match &self.held {
@@ -164,11 +163,10 @@ impl Arrived<'_> {
         }
     }
 
-    /// Makes it the snapshot, and what its file system or volume is from then on. Nobody may have that open.
+    /// Makes it the head of its file system or volume, and takes the snapshot. The old head must not be open.
     ///
-    /// # Errors
-    /// [`Error::DatasetBusy`]; [`ReceiveError::Modified`] when something was changed meanwhile. What arrived is then
-    /// given up, or kept to be resumed.
+    /// # Errors [`Error::DatasetBusy`]; [`ReceiveError::Modified`] if the dataset changed meanwhile. The received data is
+    /// then destroyed, or kept for a resume.
     pub fn put_in_place(self) -> Result<Received> {
         let Arrived { receiver, into, opening, options, held, skipped, mut refused } = self;
         let Some((place, ids, dataset)) = held else {
@@ -184,7 +182,7 @@ impl Arrived<'_> {
         Ok(Received { snapshot, skipped, refused })
     }
 
-    /// Leaves everything as it was; what arrived is kept only if it may be resumed.
+    /// Aborts the receive. The received data is kept only if it may be resumed.
     pub fn give_up(self) {
         if let Some((_, (dir, _), dataset)) = self.held.filter(|_| !self.options.resumable) {
             drop(dataset);
@@ -209,8 +207,7 @@ impl<'a> Receiver<'a> {
 
     /// Receives the stream that `begin` and its list opened as the snapshot `into` (`pool/fs@snap`), to its end.
     ///
-    /// # Errors
-    /// [`ReceiveError`]; the pool is then as before, but for what may be resumed.
+    /// # Errors [`ReceiveError`]; the pool is then unchanged, except for data that may be resumed.
     pub fn receive<R: Read>(
         &self,
         stream: &mut Incoming<R>,
@@ -221,7 +218,7 @@ impl<'a> Receiver<'a> {
         self.begin_receive(head, into, options)?.take_in(stream)?.put_in_place()
     }
 
-    /// Settles where a stream goes, and makes it.
+    /// Decides the target of a stream, and makes it.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
@@ -249,7 +246,7 @@ impl<'a> Receiver<'a> {
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         let resumes = begin.features & feature::RESUMING != 0;
         let mut progress = Progress::START;
-        // Whether anything was changed is told by what is on disk.
+        // The state on disk shows whether the dataset was changed.
         self.pool.sync()?;
         let (place, ids) = if resumes {
             let (place, ids, at) = self.resumed((begin, list), fs, options.force)?;
@@ -278,7 +275,7 @@ impl<'a> Receiver<'a> {
         Ok(receiving(Some((place, ids, dataset)), Some(progress), Some(refused)))
     }
 
-    /// Opens the dataset that a stream goes into, which nobody else has open.
+    /// Opens the target dataset of a stream, exclusively.
     fn open_received(
         &self,
         Opening { begin, keys }: &Opening,
@@ -303,9 +300,9 @@ impl<'a> Receiver<'a> {
         Ok(dataset)
     }
 
-    /// Takes away what was received in part; gives `error` back.
+    /// Destroys the partial receive; returns `error`.
     fn give_up(&self, dir: ObjectId, error: Error) -> Error {
-        // The first reason counts; what cannot be taken away now goes with the next attempt.
+        // The first error counts. If the partial receive cannot be destroyed now, the next attempt destroys it.
         if let Err(error) = self.pool.remove_place(dir) {
             tracing::warn!(%error, "what was received in part is left behind");
         }
@@ -340,7 +337,7 @@ impl<'a> Receiver<'a> {
             },
         );
         if resumable && apply.progress != noted {
-            // Kept even if what came after it cannot be.
+            // The progress is stored even if a later step fails.
             self.pool.note_progress(id, apply.progress)?;
         }
         filled?;
@@ -370,7 +367,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Where the stream goes; `None` when its snapshot is there already.
+    /// The target of the stream; `None` if its snapshot exists already.
     fn place_for(&self, begin: &Begin, into: &str, options: &ReceiveOptions) -> Result<Option<Place>> {
         let force = options.force;
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
@@ -469,7 +466,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// What is to be taken away at the end must be something that can be.
+    /// Snapshots to destroy at the end must be destroyable.
     fn check_replaceable(&self, head: &DatasetInfo) -> Result<()> {
         let reading = self.pool.reading();
         if reading.has_log_to_replay(head.id) {
@@ -481,7 +478,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Whether there is anything here that an incremental stream could go onto.
+    /// Whether a dataset exists here for an incremental stream.
     #[must_use]
     pub fn can_receive_somewhere(&self, begin: &Begin, into: &str) -> bool {
         let fs = into.split('@').next().unwrap_or(into);

@@ -1,4 +1,4 @@
-//! OBJECT records: which object they describe, and what of the object here stays.
+//! OBJECT records: making objects, and deciding which blocks of existing objects stay.
 //!
 //! An increment brings only the blocks that changed. The blocks of an object therefore stay unless the record shows that
 //! the stream brings all of them: the object has another type or dnode size, or another block size that only a new
@@ -32,7 +32,7 @@ enum Blocks {
     Replaced,
 }
 
-/// Whether the record is one that an object can be made of.
+/// Checks that an object can be made from the record.
 pub(super) fn check(record: &stream::Object, bonus: &[u8], features: u64) -> Result<()> {
     let slots = record.slots.max(1);
     let place = record.object % dnode::SLOTS_PER_BLOCK as u64 + u64::from(slots);
@@ -43,7 +43,7 @@ pub(super) fn check(record: &stream::Object, bonus: &[u8], features: u64) -> Res
     if record.object_type == ObjectType::NONE || size == 0 || !size.is_multiple_of(512) || size > MAX_BLOCK {
         return Err(invalid("object type or block size"));
     }
-    // The pool was asked for these features by the head of the stream.
+    // The head of the stream was checked for these features.
     if size > OLD_MAX_BLOCK && features & feature::LARGE_BLOCKS == 0
         || slots > 1 && features & feature::LARGE_DNODE == 0
     {
@@ -58,8 +58,8 @@ pub(super) fn check(record: &stream::Object, bonus: &[u8], features: u64) -> Res
     Ok(())
 }
 
-/// Whether the object can become what the record says without being freed first: the type of its blocks and the
-/// shape of its dnode stay. The type of the bonus may change: an upgrade of the file system does that to its files.
+/// Whether the object can be changed to match the record without being freed: block type and dnode shape are equal. The
+/// bonus type may differ, because an upgrade of the file system changes it.
 fn same_shape(object: &Object, new: &NewObject) -> bool {
     let head = object.head();
     let nblkptr = dnode::nblkptr_for(new.bonus_type, new.bonus.len(), new.slots.into());
@@ -90,7 +90,7 @@ fn blocks_of(object: &Object, new: &NewObject) -> Result<Blocks> {
                 _ => return Err(invalid("a file without a generation changes its block size")),
             }
         }
-        // There is one, as long as there is the volume.
+        // The object exists as long as the volume.
         ObjectType::ZVOL => true,
         _ => false,
     };
@@ -102,7 +102,7 @@ fn blocks_of(object: &Object, new: &NewObject) -> Result<Blocks> {
 }
 
 impl Apply<'_> {
-    /// Refuses records that the dataset's suite cannot seal.
+    /// Refuses records that the dataset's encryption suite cannot encrypt.
     fn check_sealable(&self, record: &stream::Object) -> Result<()> {
         let is_ccm = self.objset().io().keys().is_some_and(|keys| keys.suite().is_ccm());
         match is_ccm && u64::from(record.block_size) > CCM_MAX_BLOCK {
@@ -127,7 +127,7 @@ impl Apply<'_> {
             Some(object) if same_shape(&object, &new) => Some(object),
             Some(object) => {
                 self.begin_tx(0, |tx| self.objset().free_object(tx, &object))?;
-                // Its number is free again once that is on disk.
+                // Its number is free again after a sync.
                 self.dataset.sync()?;
                 None
             }
@@ -153,7 +153,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Makes an object what the record says, which has the shape of its dnode.
+    /// Changes an object to match the record, which has the same dnode shape.
     fn change(&self, object: &Arc<Object>, record: &stream::Object, new: NewObject) -> Result<()> {
         let has_spill = record.flags & stream::OBJECT_SPILL != 0;
         let knows_spill = self.begin.flags & flag::SPILL_BLOCK != 0;
@@ -176,7 +176,7 @@ impl Apply<'_> {
         })
     }
 
-    /// A compression that the pool knows, by number; else the dataset's.
+    /// The number of the compression if the pool supports it; otherwise that of the dataset.
     pub(super) fn compression(&self, number: u8) -> u8 {
         let needed = match Compression::from_disk(number.into()) {
             Ok(Compression::Zstd) => Some(&features::ZSTD_COMPRESS),
@@ -187,7 +187,7 @@ impl Apply<'_> {
         if needed.is_none_or(|feature| self.enabled(feature)) { number } else { 0 }
     }
 
-    /// A checksum that the pool knows, by number; else the dataset's.
+    /// The number of the checksum if the pool supports it; otherwise that of the dataset.
     pub(super) fn checksum(&self, number: u8) -> u8 {
         use ChecksumKind::{Blake3, Edonr, Fletcher2, Fletcher4, Off, On, Sha256, Sha512, Skein};
         match ChecksumKind::from_disk(number.into()) {
@@ -204,7 +204,7 @@ impl Apply<'_> {
         self.dataset.pool_enables(feature)
     }
 
-    /// Frees the objects in the slots that a large dnode is about to take.
+    /// Frees the objects in the slots of a new large dnode.
     pub(super) fn free_slots(&mut self, id: u64, slots: u8) -> Result<()> {
         let mut freed = false;
         for other in id + 1..id + u64::from(slots) {

@@ -1,4 +1,4 @@
-//! What a package of streams says beside them, and which names its snapshots get here.
+//! The nvlist of a replication package, and the target names of its snapshots.
 //!
 //! Source: docs/format/09-send-stream.md §4.
 
@@ -6,7 +6,7 @@ use format::{Guid, NvList, NvValue};
 
 use pool::props::{self, DatasetKind, Value};
 
-/// How the receiver was told to name what arrives.
+/// Naming rule of the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// `fs` or `fs@snap`: the top of the package becomes this.
@@ -44,7 +44,7 @@ impl Destination {
     }
 }
 
-/// What the list of a package says of the file system whose snapshot has this guid.
+/// The entry in the list of a package for the file system whose snapshot has this guid.
 fn entry_of(list: &NvList, snapshot: Guid) -> Option<&NvList> {
     list.get_list("fss")?.iter().find_map(|(_, entry)| match entry {
         NvValue::List(entry) => {
@@ -82,14 +82,14 @@ pub fn properties_of(list: &NvList, snapshot: Guid, kind: DatasetKind) -> Option
     Some(read(props, known))
 }
 
-/// The snapshot of its parent that the file system or volume with this snapshot was sent with.
+/// The parent's snapshot with which the file system or volume with this snapshot was sent.
 #[must_use]
 pub fn parent_snapshot_of(list: &NvList, snapshot: Guid) -> Option<Guid> {
     entry_of(list, snapshot)?.get_u64("parentfromsnap").filter(|guid| *guid != 0).map(Guid)
 }
 
-/// Whether the file system or volume with this snapshot is an encryption root where a package of raw streams was made. `None`:
-/// the package is none of raw streams.
+/// For a package of raw streams: whether the dataset with this snapshot is an encryption root at the sender. `None`: the
+/// package has no raw streams.
 #[must_use]
 pub fn is_key_root_of(list: &NvList, snapshot: Guid) -> Option<bool> {
     let entry = entry_of(list, snapshot).filter(|_| list.contains("raw"))?;

@@ -1,5 +1,5 @@
-//! Incremental packages of whole trees: what the sender renamed, promoted or destroyed since the last one is found by
-//! the guids of snapshots, so that it can be done to the copy, too.
+//! Incremental replication packages: finds the renames, promotions and destroys at the sender since the last package by the
+//! guids of snapshots, so that they can be repeated on the copy.
 //!
 //! From:   the list of a package, proved; the tree here.
 //! To:     a caller that can also move mounts. It gets one kind of change at a time, because names change with it.
@@ -15,15 +15,15 @@ use pool::{DatasetInfo, Error, Result};
 
 use super::Receiver;
 
-/// How the last element of a name begins that something has until its own name is free.
+/// Prefix of the last element of a temporary name.
 const ASIDE: &str = "recv-";
 
-/// Something that makes a tree more like the one that was sent.
+/// A change that makes the tree more similar to the sender's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// A clone becomes the owner of what it was cloned from.
+    /// Promote a clone.
     Promote(String),
-    /// Snapshots of one file system that the sender has no more.
+    /// Destroy snapshots of one file system that the sender does not have any more.
     DestroySnapshots(Vec<String>),
     /// A snapshot is called otherwise.
     RenameSnapshot {
@@ -32,13 +32,13 @@ pub enum Change {
         /// Its name after the `@`.
         leaf: String,
     },
-    /// A file system or volume that the sender has no more; all below it went before.
+    /// Destroy a file system or volume that the sender does not have any more, after all datasets below it.
     Destroy(String),
-    /// A file system or volume lies elsewhere.
+    /// Rename a file system or volume.
     Rename {
         /// Where it is.
         from: String,
-        /// Where it belongs; `None`: not known yet, or taken. Until then any name will do that [`Replica::aside`] gives.
+        /// The target name; `None`: not known yet, or in use. Until then it gets a temporary name from [`Replica::aside`].
         to: Option<String>,
     },
 }
@@ -58,13 +58,13 @@ struct Member {
     snaps: Vec<Snapshot>,
     /// 0: it is no clone.
     origin: Guid,
-    /// The parent's snapshot that the package builds upon; 0 where it has none.
+    /// Guid of the parent's snapshot on which the package is based; 0 if it has none.
     parent_from: Guid,
-    /// It holds part of a stream only.
+    /// It is a partial receive.
     unfinished: bool,
 }
 
-/// What an incremental package says of the tree that was sent.
+/// The tree of the sender, from an incremental package.
 pub struct Replica {
     from: String,
     members: Vec<Member>,
@@ -109,7 +109,7 @@ impl Replica {
         Some(Replica { from, members })
     }
 
-    /// A name below `top` for what is to be out of the way.
+    /// A temporary name below `top`.
     #[must_use]
     pub fn aside(top: &str, number: u32) -> String {
         format!("{top}/{ASIDE}{}-{number}", std::process::id())
@@ -126,15 +126,15 @@ impl Replica {
         local.snaps.iter().rev().find_map(|snap| self.find(snap.guid)).map(|(member, _)| member)
     }
 
-    /// Whether `local` has the snapshot that its streams build upon.
+    /// Whether `local` has the snapshot on which its streams are based.
     fn has_source(&self, local: &Member) -> bool {
         local.snaps.iter().any(|snap| self.find(snap.guid).is_some_and(|(_, leaf)| leaf == self.from))
     }
 
-    /// The changes that come next, all of one kind. `locals`: the tree here, parents first. `exact`: the name of its
-    /// top is not the sender's business.
+    /// The next changes, all of one kind. `locals`: the tree here, parents first. `exact`: the name of the top was given
+    /// here and stays.
     fn next(&self, locals: &[Member], exact: bool, force: bool, not: &BTreeSet<Change>) -> Vec<Change> {
-        // A tree that these streams do not build upon is not theirs to change.
+        // A tree without the base snapshots of these streams is not changed.
         if !locals.first().is_some_and(|top| self.has_source(top)) {
             return Vec::new();
         }
@@ -190,7 +190,7 @@ impl Replica {
         changes
     }
 
-    /// What the sender has no more, children before their parents.
+    /// Datasets that the sender does not have any more, children before their parents.
     fn doomed(&self, locals: &[Member]) -> Vec<Change> {
         let gone = |local: &Member| !local.unfinished && self.member_of(local).is_none();
         let with_all_below = |local: &&Member| {
@@ -227,7 +227,7 @@ impl Replica {
                 moves.push(Change::Rename { from: local.name.clone(), to });
             }
         }
-        // With each, names of others may change; what can go to its place goes first.
+        // Each rename may change names of others. Renames whose target is free come first.
         moves.sort_by_key(|change| matches!(change, Change::Rename { to: None, .. }));
         moves.truncate(1);
         moves
@@ -235,8 +235,8 @@ impl Replica {
 }
 
 impl Receiver<'_> {
-    /// What is to be done next to the tree at `top` so that the streams of a package find what they build upon. `exact`:
-    /// the top was given its name here. Without `force` nothing is destroyed. Changes in `not` are left out.
+    /// The next changes of the tree at `top`, so that the streams of a package find their base snapshots. `exact`: the name
+    /// of the top was given here. Without `force` nothing is destroyed. Changes in `not` are left out.
     ///
     /// # Errors
     /// If the tree cannot be read.
@@ -358,13 +358,13 @@ mod tests {
         let none = BTreeSet::new();
         assert_eq!(sent.next(&here, true, false, &none), rename("t/old/x", Some("t/old/y")));
         assert_eq!(sent.next(&here, false, false, &none), rename("t/old", Some("t/new")));
-        // What could not be done is not asked for again.
+        // A failed change is not repeated.
         let tried = BTreeSet::from_iter(rename("t/old/x", Some("t/old/y")));
         assert_eq!(sent.next(&here, true, false, &tried), []);
     }
 
     #[test]
-    fn what_the_sender_has_no_more_goes_only_by_force_and_from_below() {
+    fn datasets_missing_at_the_sender_are_destroyed_only_by_force_and_children_first() {
         let sent = replica(vec![member("s", &[("2", 1), ("3", 2)], 0, 0)]);
         let mut here = [
             member("t", &[("1", 7), ("2", 1)], 0, 0),
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_the_streams_do_not_build_upon_is_left_alone() {
+    fn a_tree_without_the_base_snapshots_is_not_changed() {
         let sent = replica(vec![member("s", &[("2", 1), ("3", 2)], 0, 0)]);
         let here = [member("t", &[("2", 5)], 0, 0), member("t/x", &[("2", 6)], 0, 5)];
         assert_eq!(sent.next(&here, true, true, &BTreeSet::new()), []);

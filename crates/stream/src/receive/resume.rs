@@ -1,4 +1,4 @@
-//! A receive that was cut off and may go on: what is kept of it, and the token that its sender needs.
+//! Resumable receives: the stored state of an interrupted receive, and its token for the sender.
 //!
 //! Source: docs/format/09-send-stream.md §6, 06-mos-dsl.md §3.
 
@@ -9,11 +9,11 @@ use pool::{Error, Place, Progress, ReceiveError, Result};
 
 use super::Receiver;
 
-/// Bytes of a stream after which it is noted how far it got, should the machine stop.
+/// The progress of a receive is stored after each such number of bytes, in case the machine stops.
 pub(super) const NOTED_EVERY: u64 = 64 << 20;
 
 impl Receiver<'_> {
-    /// What the resumed stream `begin` goes on with: which place, the directory and dataset, and how far it got.
+    /// The partial receive that the stream `begin` resumes: its target, directory, dataset and progress.
     pub(super) fn resumed(
         &self,
         (begin, list): (&Begin, &NvList),
@@ -48,7 +48,7 @@ impl Receiver<'_> {
             (false, 0) => Place::Replace,
             (false, _) => Place::Onto(mos.snapshot_name(dir.origin)?),
         };
-        // The end of the stream would be refused. What arrived so far is kept for another try.
+        // The end of the stream would be refused. The data received so far is kept for another try.
         let is_beside = partial.dir != info.dir_id;
         let is_other = info.phys.prev_snap != mos.dataset(dir.head_dataset)?.prev_snap;
         if is_beside && !force && (is_other || mos.is_modified(&info.phys)?) {

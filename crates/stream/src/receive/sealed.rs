@@ -1,4 +1,4 @@
-//! Raw streams: objects and blocks are put down exactly as they lay on the sender's disks.
+//! Raw streams: objects and blocks are stored exactly as on the sender's disks.
 //!
 //! From:   an untrusted stream: every field is checked. Its authentication codes can only be checked with the key.
 //! To:     `dmu` objects of a dataset that is open without its key.
@@ -59,7 +59,7 @@ impl Told<'_> {
     }
 }
 
-/// The dnode that a record tells of, if it is one that can be.
+/// The dnode of a record, if it is valid.
 fn form_of(record: &stream::Object, area: &[u8]) -> Result<SealedForm> {
     let has_spill = record.flags & stream::OBJECT_SPILL != 0;
     let slots = record.slots.max(1);
@@ -89,7 +89,7 @@ fn form_of(record: &stream::Object, area: &[u8]) -> Result<SealedForm> {
         bonus: area[..record.bonus_len as usize].to_vec(),
         spill: has_spill.then_some(BlockPtr::HOLE),
     };
-    // What is written must be read again.
+    // Written data must be readable.
     Dnode::decode(&dnode.to_bytes(), format::ByteOrder::Little).map_err(ReceiveError::from)?;
     Ok(SealedForm {
         levels: record.levels,
@@ -99,7 +99,7 @@ fn form_of(record: &stream::Object, area: &[u8]) -> Result<SealedForm> {
     })
 }
 
-/// Whether the object here can become what the record says: an object keeps its number, not its shape, when it is made anew.
+/// Whether the object here can be changed to match the record. Otherwise it is freed and made again under the same number.
 fn is_same_shape(object: &Object, new: &NewObject, form: &SealedForm) -> bool {
     let head = object.head();
     head.object_type == new.object_type
@@ -133,7 +133,7 @@ impl Apply<'_> {
         }
     }
 
-    /// The root says that it is that of the snapshot, even if the stream changed no object.
+    /// The root gets the values of the snapshot, even if the stream changed no object.
     fn touch_root(&self) -> Result<()> {
         match self.existing(1)? {
             Some(object) => self.begin_tx(0, |tx| object.touch(tx)),
@@ -141,7 +141,7 @@ impl Apply<'_> {
         }
     }
 
-    /// Whether the pool was asked for what a block is compressed with, by the head of the stream.
+    /// Checks that the head of the stream declared the compression of a block.
     fn check_compression(&self, compression: Compression) -> Result<()> {
         let announced = match compression {
             Compression::Lz4 => self.begin.features & feature::LZ4 != 0,
@@ -206,7 +206,7 @@ impl Apply<'_> {
             Some(object) if is_same_shape(&object, &new, &form) => Some(object),
             Some(object) => {
                 self.begin_tx(0, |tx| self.objset().free_object(tx, &object))?;
-                // Its number is free again once that is on disk.
+                // Its number is free again after a sync.
                 self.dataset.sync()?;
                 None
             }
@@ -235,7 +235,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Makes an object that exists what the record says.
+    /// Changes an existing object to match the record.
     fn reform(
         &self,
         object: &Arc<Object>,
@@ -296,7 +296,7 @@ impl Apply<'_> {
         if !free.offset.is_multiple_of(size) || end != u64::MAX && !end.is_multiple_of(size) {
             return Err(invalid("place of a hole"));
         }
-        // How far the object reaches was told with it.
+        // The OBJECT record contains the size of the object.
         let (first, last) = (free.offset / size, (end / size).min(head.max_blkid + 1));
         if first < last {
             let tx = self.dataset.begin(Hold::free().of_blocks(object.blocks_to_free(first, last)))?;
@@ -331,7 +331,7 @@ impl Apply<'_> {
 }
 
 impl Receiver<'_> {
-    /// Whether what is encrypted, in the stream or here, stays what it is.
+    /// Checks that an encrypted dataset stays encrypted with its keys, and an unencrypted one stays unencrypted.
     pub(super) fn check_protection(&self, opening: &Opening, place: &Place, fs: &str) -> Result<()> {
         let reading = self.pool.reading();
         let features = opening.begin.features;

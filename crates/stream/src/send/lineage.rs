@@ -1,4 +1,4 @@
-//! Which snapshots and bookmarks a snapshot can be sent from.
+//! Sources of incremental streams: the snapshots and bookmarks before a snapshot.
 //!
 //! Source: docs/format/06-mos-dsl.md §7, §11; 09-send-stream.md §2.
 
@@ -23,7 +23,7 @@ pub struct Source {
     pub(crate) what: What,
 }
 
-/// Where it is known which set of initialisation vectors a source has.
+/// The place of the guid of a source's set of initialisation vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Snapshot(ObjectId),
@@ -56,7 +56,7 @@ impl Sender<'_> {
         if info.is_snapshot() || info.is_bookmark() { Ok(Source::of(&info)) } else { Err(missing()) }
     }
 
-    /// The snapshot of this number: not another with the same guid, which was received elsewhere in this pool.
+    /// The snapshot with this number, and not a received copy with the same guid elsewhere in this pool.
     pub(super) fn source_at(&self, id: ObjectId) -> Result<Source> {
         Ok(Source::of(&self.pool.reading().snapshot(id)?))
     }
@@ -78,7 +78,7 @@ impl Sender<'_> {
                 return refuse();
             }
             let phys = mos.dataset(origin)?;
-            // What was received elsewhere has the same guid, but its txg says nothing about when these blocks were born.
+            // A received copy has the same guid, but its txg is unrelated to the births of these blocks.
             if phys.guid == from.guid && phys.creation_txg == from.txg {
                 return Ok(());
             }
@@ -91,8 +91,8 @@ impl Sender<'_> {
         }
     }
 
-    /// The snapshots after `from` up to `snapshot`, oldest first. Of other file systems only what a clone began as will
-    /// do.
+    /// The snapshots after `from` up to `snapshot`, oldest first. `from` may be in another file system only if it is the
+    /// origin of a clone.
     pub(super) fn between(&self, snapshot: &str, from: &Source) -> Result<Vec<DatasetInfo>> {
         let to = self.pool.dataset(snapshot)?;
         self.check_earlier(&to, from)?;

@@ -33,11 +33,11 @@ pub use package::{Package, Told};
 pub use resume::Resumption;
 pub use saved::Saved;
 
-/// Blocks in the hands of the readers at once, for each of them.
+/// Blocks that each reader has in work at once.
 const WINDOW_PER_READER: usize = 4;
 /// Bytes collected before they are written out.
 const BUFFER: usize = 1 << 20;
-/// What stands behind the name of a file system or volume of which no snapshot is sent.
+/// Suffix of the name in a stream of a head instead of a snapshot.
 const HEAD: &str = "@--head--";
 /// Spreads a txg over all bits of a guid: the odd number next to 2⁶⁴ divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -45,7 +45,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// How far a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent<'a> {
-    /// The snapshot that is on its way.
+    /// The snapshot that is being sent.
     pub snapshot: &'a str,
     /// Bytes of its stream that were taken.
     pub bytes: u64,
@@ -74,14 +74,14 @@ impl Write for Counted<'_> {
 
 /// What a stream is of.
 struct Subject<'a> {
-    /// How it is called when its progress is told.
+    /// Its name in progress reports.
     name: &'a str,
     open: &'a Dataset,
-    /// Its first record, but for what the objset and the span tell.
+    /// Its first record, without the values from the objset and the span.
     begin: Begin,
     since: Txg,
     span: Span,
-    /// Of a raw stream: what it says of the keys.
+    /// For a raw stream: its key data.
     key_data: Option<KeyData>,
 }
 
@@ -103,11 +103,9 @@ impl<'a> Sender<'a> {
         Sender { pool }
     }
 
-    /// Writes the stream of a snapshot, from nothing or from an earlier snapshot or bookmark. Returns its bytes;
-    /// `progress` hears them grow.
+    /// Writes the full or incremental stream of a snapshot. Returns its bytes and reports them to `progress`.
     ///
-    /// # Errors
-    /// [`Error::NotEarlier`]; [`Error::Output`] when nobody takes the stream; a block that cannot be read.
+    /// # Errors [`Error::NotEarlier`]; [`Error::Output`] if the stream cannot be written; a block that cannot be read.
     pub fn send(
         &self,
         snapshot: &str,
@@ -119,7 +117,7 @@ impl<'a> Sender<'a> {
         self.send_on(snapshot, from, flags, None, out, progress)
     }
 
-    /// As [`Sender::send`], of what comes at `at` (object, byte offset) and after.
+    /// As [`Sender::send`], for the part from `at` (object, byte offset) on.
     pub(super) fn send_on(
         &self,
         snapshot: &str,
@@ -129,7 +127,7 @@ impl<'a> Sender<'a> {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
-        // An open snapshot cannot be destroyed while it is sent; the DSL itself stays free for others.
+        // While the snapshot is open it cannot be destroyed. The DSL lock is not held during the send.
         let open = self.open(snapshot, flags)?;
         let to = self.to_be_sent(snapshot)?;
         if let Some(from) = from {
@@ -206,7 +204,7 @@ impl<'a> Sender<'a> {
         Ok(info)
     }
 
-    /// The BEGIN record, but for what the objset tells.
+    /// The BEGIN record, without the values from the objset.
     fn begin_of(&self, to: &DatasetInfo, from: Option<&Source>, flags: SendFlags) -> Result<Begin> {
         let marks = self.pool.marks_of(to.id)?;
         let marked = |feature: &features::Feature| marks.contains(feature.guid);
@@ -244,8 +242,8 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Writes every snapshot after `from` up to `snapshot` (`-I`), as a package. Where `from` is what a clone began
-    /// as, these are all of the clone.
+    /// Writes every snapshot after `from` up to `snapshot` (`-I`), as a package. If `from` is the origin of a clone, these
+    /// are all snapshots of the clone.
     ///
     /// # Errors
     /// As [`Sender::send`].
@@ -268,7 +266,7 @@ impl<'a> Sender<'a> {
         Ok(sent)
     }
 
-    /// What [`Sender::send_between`] sends, step by step: from, to.
+    /// The streams of [`Sender::send_between`], in order: from, to.
     ///
     /// # Errors
     /// As [`Sender::send_between`].
@@ -306,7 +304,7 @@ impl<'a> Sender<'a> {
         }))
     }
 
-    /// About how many bytes [`Sender::send`] would write: what was written since `from`, as OpenZFS estimates it.
+    /// Estimated bytes of [`Sender::send`]: the data written since `from`, estimated as in OpenZFS.
     ///
     /// # Errors
     /// As [`Sender::send`], except for the output.
@@ -314,7 +312,7 @@ impl<'a> Sender<'a> {
         self.size_of_rest(snapshot, from, flags, None)
     }
 
-    /// As [`Sender::send_size`], of what comes at `at` (object, byte offset) and after.
+    /// As [`Sender::send_size`], for the part from `at` (object, byte offset) on.
     fn size_of_rest(
         &self,
         snapshot: &str,
@@ -332,7 +330,7 @@ impl<'a> Sender<'a> {
         self.size_of(&open, since, Span { at, last: None }, flags)
     }
 
-    /// About how many bytes the stream of what was born after `since` takes.
+    /// Estimated bytes of the stream of all blocks born after `since`.
     fn size_of(&self, open: &Dataset, since: Txg, span: Span, flags: SendFlags) -> Result<u64> {
         let (root, _) = open.objset().synced_root();
         let mut bytes = 0;

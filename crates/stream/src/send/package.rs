@@ -25,7 +25,7 @@ pub struct Package {
     pub from_origin: bool,
     /// `-X`: these are left out, with what is below them.
     pub excluded: Vec<String>,
-    /// What is told of the properties of file systems.
+    /// The properties of file systems in the package.
     pub properties: Told,
     /// `-h`: holds of snapshots are told.
     pub holds: bool,
@@ -37,13 +37,13 @@ pub struct Package {
     pub skip_missing: bool,
 }
 
-/// Which values of properties a package tells.
+/// The property values in a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Told {
     /// Those in effect, local and received (`-p`, `-R`).
     #[default]
     Effective,
-    /// Those received, whatever was set since (`-b`).
+    /// The received values, even if others were set since (`-b`).
     Received,
     /// None of file systems; in effect of snapshots.
     OfSnapshots,
@@ -65,9 +65,8 @@ fn leaf(info: &DatasetInfo) -> &str {
 impl Sender<'_> {
     /// Writes a package whose top is `snapshot`; returns its bytes.
     ///
-    /// # Errors
-    /// As [`Sender::send`]; [`Error::NoSnapshotBelow`] where something that is older than its parent's snapshot has none;
-    /// [`Error::NotRaw`].
+    /// # Errors As [`Sender::send`]; [`Error::NoSnapshotBelow`] if a dataset that is older than its parent's snapshot does
+    /// not have it; [`Error::NotRaw`].
     pub fn send_package(
         &self,
         snapshot: &str,
@@ -104,7 +103,7 @@ impl Sender<'_> {
         Ok(sent)
     }
 
-    /// What [`Sender::send_package`] sends, step by step: from, to.
+    /// The streams of [`Sender::send_package`], in order: from, to.
     ///
     /// # Errors
     /// As [`Sender::send_package`].
@@ -117,7 +116,7 @@ impl Sender<'_> {
         Ok(steps)
     }
 
-    /// What [`Package::skip_missing`] leaves out: the topmost of each tree.
+    /// The topmost datasets that [`Package::skip_missing`] leaves out.
     ///
     /// # Errors
     /// As [`Sender::send_package`].
@@ -125,7 +124,7 @@ impl Sender<'_> {
         Ok(self.members(snapshot, package)?.1)
     }
 
-    /// What goes into a package, and what should but has no such snapshot.
+    /// The datasets of a package, and those that lack the snapshot.
     fn members(&self, snapshot: &str, package: &Package) -> Result<(Vec<Member>, Vec<String>)> {
         let (fs, to) = snapshot.split_once('@').ok_or_else(|| Error::NoDataset(snapshot.to_owned()))?;
         let (mut members, mut missing) = (Vec::new(), Vec::new());
@@ -141,7 +140,7 @@ impl Sender<'_> {
             let Some(last) = last else {
                 match parent_txg {
                     None => return Err(Error::NoDataset(format!("{name}@{to}"))),
-                    // It was not there yet when its parent's was taken.
+                    // It did not exist when its parent's snapshot was taken.
                     Some(txg) if head.phys.creation_txg > txg => {}
                     Some(_) if package.skip_missing => missing.push(name),
                     Some(_) => {
@@ -153,7 +152,7 @@ impl Sender<'_> {
             };
             snaps.truncate(last + 1);
             let txg = Some(snaps[last].phys.creation_txg);
-            // What a child builds upon is told by the snapshot of its parent that the receiver has, or gets.
+            // The base of a child is given by the snapshot of its parent that the receiver has or gets.
             let known = package.from.as_deref().unwrap_or(to);
             let below_from = snaps.iter().find(|snap| leaf(snap) == known).unwrap_or(&snaps[last]).phys.guid;
             let origin = self.pool.reading().origin_of(&head)?;
@@ -201,7 +200,7 @@ impl Sender<'_> {
         Ok(wanted.iter().map(step).collect())
     }
 
-    /// What the list says of a member.
+    /// The entry of a member in the list.
     fn describe(&self, member: &Member, to: &str, package: &Package) -> Result<NvList> {
         let Member { head, snaps, origin, parent_from } = member;
         let mut about = NvList::new();
@@ -277,7 +276,7 @@ fn in_order(members: &[Member]) -> Vec<&Member> {
         let ready = |member: &&Member| {
             member.origin.is_none_or(|origin| !here.contains(&origin) || sent.contains(&origin))
         };
-        // A circle cannot be, but must not hold us up either.
+        // A circle is impossible in a valid pool; in a damaged one the loop must still end.
         let at = waiting.iter().position(ready).unwrap_or(0);
         let member = waiting.remove(at);
         sent.extend(member.snaps.iter().map(|snap| snap.phys.guid));

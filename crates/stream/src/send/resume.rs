@@ -1,4 +1,4 @@
-//! Going on with a stream that its receiver got only the beginning of.
+//! Resuming a stream from a token.
 //!
 //! Source: docs/format/09-send-stream.md §6.
 
@@ -14,9 +14,9 @@ use super::{HEAD, Sender, Sent, Source, guid_of_head};
 /// The part of a whole stream that is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
-    /// Where it goes on (object, byte offset); what comes before is left out.
+    /// Start (object, byte offset); earlier parts are left out.
     pub(super) at: Option<(u64, u64)>,
-    /// What is told last (object, byte offset), without an end; `None`: all, and the end.
+    /// Last place (object, byte offset), without an END record; `None`: all, with the END record.
     pub(super) last: Option<(u64, u64)>,
 }
 
@@ -31,16 +31,16 @@ impl Span {
     }
 }
 
-/// What a token is about, found in this pool.
+/// The source of a token's stream in this pool.
 #[derive(Clone, Debug)]
 pub struct Resumption {
-    /// The snapshot, whatever it is called now; or the file system or volume whose head is sent.
+    /// The snapshot under its present name, or the file system or volume whose head is sent.
     pub snapshot: String,
     /// What the stream builds upon.
     pub from: Option<Source>,
 }
 
-/// Whether this build can write the stream that a token tells of.
+/// Whether this build can write the stream of a token.
 pub(super) fn check_sendable(token: &ResumeToken) -> Result<()> {
     if token.redacted {
         return Err(Error::Unsupported("redacted streams".into()));
@@ -48,17 +48,16 @@ pub(super) fn check_sendable(token: &ResumeToken) -> Result<()> {
     Ok(())
 }
 
-/// The error that what a stream builds upon is not in this pool.
+/// The error that the source of a stream is not in this pool.
 pub(super) fn source_is_gone(guid: Guid) -> Error {
     Error::NoDataset(format!("incremental source {:#x}", guid.0))
 }
 
 impl Sender<'_> {
-    /// The snapshot that a token is about and what its stream builds upon, by their guids: in the file system that
-    /// the token names, or below it.
+    /// The snapshot of a token and its incremental source, by their guids: in the file system that the token names, or below
+    /// it.
     ///
-    /// # Errors
-    /// [`Error::NoDataset`] with the name of what is gone; [`Error::Unsupported`].
+    /// # Errors [`Error::NoDataset`] with the name of the missing dataset; [`Error::Unsupported`].
     pub fn resumption(&self, token: &ResumeToken) -> Result<Resumption> {
         check_sendable(token)?;
         let fs = token.toname.split('@').next().unwrap_or(&token.toname);
@@ -82,8 +81,8 @@ impl Sender<'_> {
         Ok(Resumption { snapshot: name, from })
     }
 
-    /// The file system or volume of whose head a stream with this guid was made, if it is still as it was then: `fs`, or
-    /// any in the pool.
+    /// The file system or volume whose head gave a stream with this guid, if the head is unchanged: `fs`, or any in the
+    /// pool.
     fn head_by_guid(&self, fs: &str, guid: Guid) -> Result<Option<String>> {
         for (top, depth) in [(fs, Some(0)), (&self.pool.name(), None)] {
             let list = match self.pool.list(top, depth, false) {
@@ -127,7 +126,7 @@ impl Sender<'_> {
         Ok(None)
     }
 
-    /// Writes the rest of the stream that the token tells of. Returns its bytes; `progress` hears them grow.
+    /// Writes the rest of the token's stream. Returns its bytes and reports them to `progress`.
     ///
     /// # Errors
     /// As [`Sender::resumption`] and [`Sender::send`].
@@ -142,7 +141,7 @@ impl Sender<'_> {
         self.send_on(&snapshot, from.as_ref(), token.flags, at, out, progress)
     }
 
-    /// About how many bytes [`Sender::send_resumed`] would write.
+    /// Estimated bytes of [`Sender::send_resumed`].
     ///
     /// # Errors
     /// As [`Sender::resumption`].

@@ -1,6 +1,6 @@
-//! What a receive that was cut off had received, as a stream that ends where it was cut (`zfs send -S`).
+//! Sending a partial receive as a stream that ends where the receive was interrupted (`zfs send -S`).
 //!
-//! From:   a dataset marked inconsistent: a new one, or the clone `%recv` beside what it goes onto.
+//! From:   a dataset marked inconsistent: a new one, or the clone `%recv` of its target.
 //! To:     a receiver that keeps it (`receive -s`); a sender with the whole snapshot sends it the rest.
 //! Source: docs/format/09-send-stream.md §6.
 
@@ -15,10 +15,10 @@ use pool::{Dataset, DatasetInfo, Error, ReceiveError, Result, ResumeToken};
 use super::resume::{Span, check_sendable, source_is_gone};
 use super::{Sender, Sent, Source, Subject};
 
-/// What was received in part, as it and its token were on disk in one txg. While this holds it open, nobody in this
-/// process goes on with it or gives it up; a server that has the pool is not held back.
+/// A partial receive and its token, both as of one txg. While this holds it open, this process can neither resume nor abort
+/// it; a server that has the pool can.
 pub struct Saved {
-    /// The file system or volume that it is for.
+    /// The target file system or volume.
     pub name: String,
     /// How far it got.
     pub token: ResumeToken,
@@ -40,7 +40,7 @@ impl Saved {
 }
 
 impl Sender<'_> {
-    /// What was received in part for `fs`.
+    /// Opens the partial receive into `fs`.
     ///
     /// # Errors
     /// [`ReceiveError::NothingToResume`]; [`Error::DatasetBusy`] while this process receives or sends it;
@@ -70,7 +70,7 @@ impl Sender<'_> {
         let dataset = self.pool.open_info(&to)?;
         let from = match token.fromguid {
             Guid(0) => None,
-            // What arrived is all that was born after the very snapshot that its dataset began as.
+            // The received data are all blocks born after the origin snapshot of its dataset.
             guid => {
                 let begun = self.source_at(to.phys.prev_snap)?;
                 Some(begun).filter(|from| from.guid == guid).ok_or_else(|| source_is_gone(guid)).map(Some)?
@@ -80,18 +80,18 @@ impl Sender<'_> {
         if let Some(from) = &from {
             self.check_earlier(&to, from)?;
         }
-        // It stands for the snapshot that is to be; whether that is of a clone is told by where it is going to be.
+        // It represents the future snapshot. Its target tells whether that is a snapshot of a clone.
         to.phys.guid = token.toguid;
         (to.name, to.dir_id) = (token.toname.clone(), info.dir_id);
         let mut begin = self.begin_of(&to, from.as_ref(), token.flags)?;
         if token.flags.large_blocks {
-            // The rest may have them, even if none has arrived yet.
+            // The rest of the stream may have them, even if none has arrived yet.
             begin.features |= feature::LARGE_BLOCKS;
         }
         Ok(Saved { name: info.name, token, from, begin, dataset })
     }
 
-    /// Writes it. Returns the bytes; `progress` hears them grow.
+    /// Writes it. Returns the bytes and reports them to `progress`.
     ///
     /// # Errors
     /// As [`Sender::send`].
@@ -112,7 +112,7 @@ impl Sender<'_> {
         self.write_stream(subject, out, progress)
     }
 
-    /// About how many bytes [`Sender::send_saved`] would write.
+    /// Estimated bytes of [`Sender::send_saved`].
     ///
     /// # Errors
     /// A block that cannot be read.

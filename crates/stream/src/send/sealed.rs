@@ -1,7 +1,7 @@
-//! Raw streams: encrypted datasets as they lie on disk, sent without their keys.
+//! Raw streams: sending encrypted datasets as on disk, without their keys.
 //!
 //! From:   the key object and the root of a dataset.
-//! To:     what the stream says of its keys, and how its blocks are read.
+//! To:     the key data of the stream, and a reader for its blocks.
 //! Source: docs/format/13-encryption.md §7.1.
 
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::lineage::What;
 use super::{Sender, Source};
 
 impl<'a> Sender<'a> {
-    /// Opens what is sent: as long as it is open, it cannot be destroyed; the DSL itself stays free for others.
+    /// Opens the source. While it is open it cannot be destroyed. The DSL lock is not held during the send.
     pub(super) fn open(&self, name: &str, flags: SendFlags) -> Result<Arc<Dataset>> {
         if flags.raw { self.pool.open_to_send(name) } else { self.pool.open(name) }
     }
 
-    /// How the blocks of what is sent are read: for a raw stream without keys.
+    /// The reader for the blocks of the source: for a raw stream without keys.
     pub(super) fn reader<'b>(&self, open: &'b Dataset, is_raw: bool) -> Reader<'b>
     where
         'a: 'b,
@@ -28,7 +28,7 @@ impl<'a> Sender<'a> {
         if is_raw { self.pool.storage().reader() } else { open.objset().io().walker() }
     }
 
-    /// What a raw stream says of the keys of its dataset, and of the tree of its blocks.
+    /// The key data of a raw stream, and its values for the dataset's block tree.
     pub(super) fn key_data(
         &self,
         to: &DatasetInfo,

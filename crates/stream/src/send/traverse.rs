@@ -19,9 +19,10 @@ pub(super) const OLD_MAX_BLOCK: u64 = 128 << 10;
 
 /// Something to be told.
 pub(super) enum Event {
-    /// How the block of dnodes that comes next is sealed, whose first is `first`; in raw streams only.
+    /// Encryption parameters of the next dnode block, whose first object is `first`; in raw streams only.
     Range { first: u64, block: Block },
-    /// An object, and its bonus to whole words; in a raw stream all that the dnode has room for. `flags`: of its record.
+    /// An object and its bonus, padded to whole words. In a raw stream, the whole bonus area of the dnode. `flags`: of its
+    /// record.
     Object { id: u64, dnode: Arc<Dnode>, bonus: Vec<u8>, flags: u8 },
     /// Numbers without an object.
     Free { first: u64, count: u64 },
@@ -52,7 +53,7 @@ impl Event {
         payload + RECORD as u64
     }
 
-    /// What of it comes no later than `last` (object, byte offset) in the order of the stream.
+    /// The part of it up to `last` (object, byte offset) in the order of the stream.
     pub(super) fn up_to(self, last: (u64, u64)) -> Option<Event> {
         let (object, _) = last;
         let told = |id: u64, blkid: u64, size: u64| match blkid.checked_mul(size) {
@@ -84,7 +85,7 @@ pub(super) struct Loaded {
 pub(super) enum Payload {
     /// As they read.
     Plain(Record),
-    /// As they lie on disk; but for raw streams, opened if they are sealed there.
+    /// The bytes as on disk; decrypted, except in raw streams.
     Stored(Vec<u8>),
 }
 
@@ -102,8 +103,8 @@ pub(super) const fn splits(block_size: u64, features: u64) -> bool {
     block_size > OLD_MAX_BLOCK && features & feature::LARGE_BLOCKS == 0
 }
 
-/// Whether a block that lies in its pointer is sent so. A block that the stream splits is not: OpenZFS sends it whole, and
-/// its receiver keeps only the first 128 KiB.
+/// Whether an embedded block is sent as such. A block that the stream splits is not: OpenZFS sends it whole, and its
+/// receiver keeps only the first 128 KiB.
 pub(super) fn sent_embedded(ptr: &BlockPtr, features: u64) -> bool {
     let BlockPtr::Embedded(embedded) = ptr else { return false };
     if splits(embedded.lsize, features) {
@@ -119,7 +120,7 @@ pub(super) fn load(reader: Reader<'_>, event: Event, features: u64, since: Txg) 
     let is_raw = features & feature::RAW != 0;
     let payload = match &event {
         Event::Object { dnode, .. } => match &dnode.spill {
-            // Sent although unchanged: old receivers would lose it.
+            // Sent although it is unchanged, because old receivers would lose it.
             Some(spill) if spill.birth() <= since => Some(load_spill(reader, spill, is_raw)?),
             _ => None,
         },
@@ -132,7 +133,7 @@ pub(super) fn load(reader: Reader<'_>, event: Event, features: u64, since: Txg) 
     Ok(Loaded { event, payload })
 }
 
-/// The block of a pointer in an encrypted dataset. One that is not authenticated there is not the dataset's own.
+/// The block of a pointer in an encrypted dataset. Blocks without authentication there are refused.
 pub(super) fn sealed(ptr: &BlockPtr) -> Result<&Block> {
     let sealed = ptr.block().filter(|block| block.encrypted);
     sealed.ok_or_else(|| storage::ReadError::Unauthentic.into())
@@ -161,7 +162,7 @@ fn load_data(reader: Reader<'_>, ptr: &BlockPtr, block_size: u64, features: u64)
     Ok(Payload::Plain(record))
 }
 
-/// What the walk needs of an object.
+/// Values of an object that the walk needs.
 struct Owner {
     id: u64,
     dnode: Arc<Dnode>,
@@ -173,7 +174,7 @@ impl Owner {
     }
 }
 
-/// A place where the walk goes on.
+/// A stack frame of the walk.
 enum Frame {
     /// The tree of an object; the spill block comes after it.
     Tree { owner: Arc<Owner>, walk: Walk },
@@ -206,52 +207,52 @@ pub(super) struct Traversal<'a> {
     is_raw: bool,
     since: Txg,
     stack: Vec<Frame>,
-    /// Only which objects there are is of interest, not what they hold.
+    /// List the objects without their contents.
     dnodes_only: bool,
-    /// What comes before this object and byte offset was told already.
+    /// Skip everything before this object and byte offset.
     start: (u64, u64),
-    /// Blocks that lead to others and were opened.
+    /// Indirect blocks that were opened.
     opened: Opened,
 }
 
 impl<'a> Traversal<'a> {
-    /// All that was born after `since` below a meta-dnode.
+    /// A walk over all blocks born after `since` below a meta-dnode.
     pub(super) fn new(reader: Reader<'a>, meta: &Dnode, since: Txg) -> Traversal<'a> {
         let stack = vec![Frame::of(0, Arc::new(meta.clone()))];
         let opened = Opened::default();
         Traversal { reader, is_raw: false, since, stack, dnodes_only: false, start: (0, 0), opened }
     }
 
-    /// As [`Traversal::new`], of an encrypted dataset for a raw stream.
+    /// As [`Traversal::new`], for a raw stream of an encrypted dataset.
     pub(super) fn raw(self, is_raw: bool) -> Traversal<'a> {
         Traversal { is_raw, ..self }
     }
 
-    /// As [`Traversal::new`], without what is in the objects.
+    /// As [`Traversal::new`], without the contents of objects.
     pub(super) fn of_dnodes(reader: Reader<'a>, meta: &Dnode, since: Txg) -> Traversal<'a> {
         Traversal { dnodes_only: true, ..Traversal::new(reader, meta, since) }
     }
 
-    /// Goes on with byte `offset` of object `id`; what was written of objects before it is left out.
+    /// Starts at byte `offset` of object `id` and skips earlier objects.
     pub(super) fn starting_at(self, (id, offset): (u64, u64)) -> Traversal<'a> {
         Traversal { start: (id, offset), ..self }
     }
 
-    /// Whether all at and below `spot` comes before the start.
+    /// Whether everything at and below `spot` is before the start.
     fn is_told(&self, owner: &Owner, spot: Spot) -> bool {
         let end = spot.blocks(owner.dnode.fanout_shift()).end;
         let (id, offset) = self.start;
         match owner.id {
             0 => end <= u128::from(id / SLOTS_PER_BLOCK as u64),
             owned => {
-                // No object has as many bytes as do not fit here.
+                // Object sizes always fit into this type.
                 let bytes = end.saturating_mul(owner.dnode.block_size.into());
                 owned == id && bytes <= u128::from(offset)
             }
         }
     }
 
-    /// Refuses a block that leads to others and was opened before, or lies in its pointer.
+    /// Refuses an indirect block that was opened before or is embedded.
     fn check_new(&mut self, owner: &Owner, ptr: &BlockPtr) -> Result<()> {
         let block = ptr.block();
         if block.is_some_and(|block| self.opened.is_first(block)) {
@@ -264,8 +265,7 @@ impl<'a> Traversal<'a> {
 
     /// What one pointer leads to.
     fn visit(&mut self, owner: &Owner, ptr: &BlockPtr, spot: Spot) -> Result<Found> {
-        // A slot that was never written has no birth: whether its number was something else before is not
-        // known, so it is told.
+        // An unwritten slot has no birth txg. It is unknown whether the number was used before, so the stream frees it.
         if ptr.birth().0 != 0 && ptr.birth() <= self.since || self.is_told(owner, spot) {
             return Ok(Found::Nothing);
         }

@@ -93,7 +93,7 @@ impl<W: Write> Writer<W> {
         send(&mut self.out, &mut self.sum, &Record::Begin(begin), list)
     }
 
-    /// Sends what is still growing, then `record`.
+    /// Sends the pending free range, then `record`.
     fn record(&mut self, record: &Record, payload: &[u8]) -> Result<()> {
         self.push_out()?;
         send(&mut self.out, &mut self.sum, record, payload)
@@ -115,7 +115,7 @@ impl<W: Write> Writer<W> {
         self.out.flush().map_err(Error::Output)
     }
 
-    /// Ends without saying so: its receiver is to wait for the rest.
+    /// Ends without an END record, so that the receiver waits for the rest.
     pub(super) fn leave(mut self) -> Result<()> {
         self.push_out()?;
         self.out.flush().map_err(Error::Output)
@@ -153,7 +153,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// How the block of dnodes that follows is sealed.
+    /// Sends the encryption parameters of the next dnode block.
     fn range(&mut self, first: u64, block: &Block) -> Result<()> {
         let record = Record::ObjectRange(stream::ObjectRange {
             first,
@@ -194,7 +194,7 @@ impl<W: Write> Writer<W> {
             object.max_blkid = dnode.max_blkid;
         }
         self.record(&Record::Object(object), bonus)?;
-        // All past the end of the object.
+        // Everything after the end of the object.
         self.free(id, dnode.max_blkid.wrapping_add(1).wrapping_mul(block_size), TO_END)
     }
 
@@ -210,7 +210,7 @@ impl<W: Write> Writer<W> {
         self.push_out()?;
         let length = if to_end { TO_END } else { length };
         self.pending = Pending::Range(Free { object, offset, length, toguid: self.toguid });
-        // Nothing can follow what has no end.
+        // No range can follow one without an end.
         if length == TO_END { self.push_out() } else { Ok(()) }
     }
 
@@ -316,7 +316,7 @@ impl Place {
     }
 }
 
-/// What the sender's disk knows of the block: a receiver may find duplicates by it.
+/// The block's checksum at the sender, by which a receiver may find duplicates.
 fn describe(write: &mut stream::Write, block: &Block) {
     use ChecksumKind::{Blake3, Sha256, Sha512, Skein};
     write.checksum_type = block.checksum_kind.to_disk() as u8;
@@ -331,7 +331,7 @@ fn describe(write: &mut stream::Write, block: &Block) {
         | u64::from(block.encrypted) << 39;
 }
 
-/// What a block in an encrypted dataset is opened and authenticated with.
+/// Encryption parameters and authentication code of a block in an encrypted dataset.
 fn crypt_of(block: &Block) -> Crypt {
     let Sealing { salt, iv } = block.sealing.unwrap_or_default();
     Crypt { salt, iv, mac: block.mac() }
