@@ -1,4 +1,4 @@
-//! What a command finds around it: in a process of its own, or in a pool's server that carries it out for a client.
+//! Surroundings of a command: those of its own process, or those of a client if a pool's server runs it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ pub struct Surroundings {
     pub posix: bool,
     /// Set when a pool's server carries the command out for a client.
     pub served: Option<Served>,
-    /// This process answers one question of another user: only pools that are shared with all users are there, and nothing
-    /// but the last synced state of them.
+    /// This process answers one question of another user. It sees only pools that are shared with all users, and only their
+    /// last synced state.
     pub visited: bool,
 }
 
-/// What a command finds around it in a pool's server instead of what a process has.
+/// Surroundings of a command in a pool's server.
 #[derive(Clone, Debug)]
 pub struct Served {
     /// The pool that is held here.
@@ -44,7 +44,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Waits until no other command changes datasets or properties, and keeps others waiting.
+    /// Takes the lock for changes of datasets and properties.
     ///
     /// # Errors
     /// The other command waits for a suspended pool, or the client went away.
@@ -82,7 +82,7 @@ impl Surroundings {
         self.served.as_ref().map(|served| &served.live)
     }
 
-    /// What asks the command to stop: Ctrl-C, or that its client goes away.
+    /// Signal for the command to stop: Ctrl-C, or the end of its client.
     ///
     /// # Errors
     /// The system refuses to tell of signals.

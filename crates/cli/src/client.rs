@@ -1,6 +1,6 @@
 //! Handing command lines to the server of a pool, with standard input, output and error.
 //!
-//! From:   commands that know which pool they are about.
+//! From:   commands that know their pool.
 //! To:     the server of that pool, if it has one.
 
 use std::ffi::OsString;
@@ -20,14 +20,13 @@ use crate::{open, state};
 
 /// The server that holds the pool `name`, if one does.
 ///
-/// # Errors
-/// Something listens in its place that cannot be used.
+/// # Errors The socket belongs to something that cannot be used.
 pub fn server_of(name: &str, around: &Surroundings) -> Result<Option<Client>, Failure> {
     if !is_used() || around.live().is_some_and(|live| live.name() == name) {
         return Ok(None);
     }
     let Some(client) = connect(name).map_err(|error| broken(name, &error))? else { return Ok(None) };
-    // Another pool of the same name may be meant here. The list of imported pools tells without reading a device.
+    // The command may mean another pool of the same name. The list of imported pools shows this without reading a device.
     let listed = || state::known().read().ok()?.into_iter().find(|pool| pool.name == name);
     let guid = match listed().filter(|_| around.search.is_empty()) {
         Some(known) => Some(known.guid),
@@ -52,8 +51,7 @@ pub fn place_of(path: &Path) -> Option<String> {
     Some(format!("{}:/{inside}", mount.dataset))
 }
 
-/// Has the part of a command that is about one of several pools carried out by its server. Gives its exit status and
-/// what it printed.
+/// Runs the part of a command for one of several pools in that pool's server. Returns the exit status and the output.
 ///
 /// # Errors
 /// The server refuses, or goes away meanwhile; what it prints cannot be kept.
@@ -77,7 +75,7 @@ pub fn text_of(mut file: File) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Has a command line carried out by a server.
+/// Runs a command line in a server.
 ///
 /// # Errors
 /// The server refuses, or goes away meanwhile.
@@ -90,7 +88,7 @@ pub fn send(
     run(client, job(program, words, None, around))
 }
 
-/// Has a job carried out with standard input, output and error of this process.
+/// Runs a job with standard input, output and error of this process.
 ///
 /// # Errors
 /// As [`send`].

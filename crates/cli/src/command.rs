@@ -1,4 +1,4 @@
-//! What a subcommand of `zfs` or `zpool` is: one value, which says everything about it.
+//! The description of a subcommand of `zfs` or `zpool`, in one value.
 //!
 //! From:   the modules of the subcommands (`compat/zfs_send.rs`), each with its value `COMMAND`.
 //! To:     the tables in [`crate::compat`]. The option parser, the usage texts, `help`, manual pages, completions, the way to
@@ -52,17 +52,17 @@ pub struct Command {
     pub options: &'static [Choice],
     /// The pools whose servers carry it out.
     pub targets: Targets,
-    /// What it does in a server beside other commands.
+    /// How it runs in a server concurrently with other commands.
     pub beside: Beside,
-    /// It makes one report of several pools, and asks their servers itself for what the report is made of.
+    /// It makes one report about several pools, and asks their servers itself for the figures.
     pub gathers: bool,
     /// Its operands are files, which may be written as paths in a mount: a server is told their places.
     pub takes_files: bool,
-    /// The words for a server, where it must be told what only this process finds.
+    /// The command line for a server, with values that only this process knows.
     pub completed: Option<Completed>,
     /// What the option `-c` does without an argument, if it names programs that are run for each vdev.
     pub scripts: Option<Listing>,
-    /// What other users may ask of it about a pool of root; `None`: nothing.
+    /// How other users may run it on root's pools; `None`: not at all.
     pub visitors: Option<Visitors>,
     /// The function that carries it out, or why there is none.
     pub run: Run,
@@ -70,7 +70,7 @@ pub struct Command {
 
 /// A function that carries a command out.
 pub type Function = fn(&Call, &mut Console) -> Result<(), Failure>;
-/// A function that gives a command line with all that a server must be told; `None` if nothing is to be added.
+/// A function that completes a command line for a server; `None` if nothing must be added.
 pub type Completed = fn(&Call) -> Result<Option<Vec<String>>, Failure>;
 
 /// A function that lists what `-c` of the command of this name may run.
@@ -81,7 +81,7 @@ pub type Listing = fn(&mut Console, &str) -> Result<(), Failure>;
 pub enum Run {
     /// By this function.
     Here(Function),
-    /// Not yet; why, if there is more to say than that.
+    /// Not supported yet; with a reason, if there is one.
     Missing(Option<&'static str>),
 }
 
@@ -104,24 +104,24 @@ pub enum Targets {
     Of(fn(&Call) -> Result<Vec<String>, Failure>),
 }
 
-/// What a command does in a server beside other commands: datasets and properties are changed by one command at a time.
+/// How a command runs in a server concurrently with others. Only one command at a time changes datasets and properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     /// It waits until no other command changes anything.
     Alone,
-    /// It waits for others only when it comes to changes: it takes long, or it changes files.
+    /// It takes the lock only for its changes, because it takes long or changes files.
     TakesTurns,
-    /// It changes nothing and waits for nobody. It prints once, from what a server has in memory if devices do not answer;
-    /// but not with one of these options.
+    /// It changes nothing and takes no lock. It prints once; if devices do not answer, from values that a server has in
+    /// memory. With one of these options it waits like others.
     Reads {
         /// Names of the options with which the command waits like others.
         but: &'static [&'static str],
     },
-    /// It changes nothing and waits for nobody, and the pool may be exported while it runs.
+    /// It changes nothing and takes no lock, and the pool may be exported while it runs.
     Watches,
 }
 
-/// What other users may ask of a command. Not among the options are those that run programs (`-c`) or follow paths (`-L`).
+/// How other users may run a command. The allowed options exclude those that run programs (`-c`) or follow paths (`-L`).
 #[derive(Debug, Clone, Copy)]
 pub struct Visitors {
     /// What the operands are.
@@ -216,7 +216,7 @@ impl Command {
         self.options.iter().find(|choice| choice.is_for_every_pool()).map(Choice::name)
     }
 
-    /// The answer that it is not there yet.
+    /// The failure "not supported yet".
     pub fn missing(&self, why: Option<&str>) -> Failure {
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
         Failure::refused(format!("cenote: not supported yet: {}{why}", self.called()))
@@ -279,8 +279,7 @@ impl Call<'_> {
 
     /// Carries it out in this process.
     ///
-    /// # Errors
-    /// Those of the command; that it is not there yet.
+    /// # Errors Those of the command; or it is not supported yet.
     pub fn run(&self, console: &mut Console) -> Result<(), Failure> {
         match self.command.run {
             Run::Here(function) => function(self, console),

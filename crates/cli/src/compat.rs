@@ -3,8 +3,8 @@
 //! From:   a command line that was taken apart.
 //! To:     what OpenZFS prints, in the words of OpenZFS.
 //!
-//! A module `zfs_send.rs` has the value `COMMAND`, which says everything about the subcommand, `Options` with its options by
-//! name, `read`, which alone looks options up by their letters, and the function that carries it out. A new subcommand is a
+//! A module such as `zfs_send.rs` contains: `COMMAND`, the description of the subcommand; `Options`, its options by name;
+//! `read`, the only function that looks options up by their letters; and the function that runs it. A new subcommand is a
 //! new module and a line in one of the tables.
 
 mod aux_owner;

@@ -88,7 +88,7 @@ pub fn user_file() -> PathBuf {
     folder.join("cenote/config.toml")
 }
 
-/// Whether the system does not even tell if the file is there.
+/// Whether the system does not show if the file exists.
 fn hidden(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
@@ -133,7 +133,7 @@ impl Config {
                 Ok(text) => config.add_file(&path, &text)?,
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-                // A folder that we may not look into is somebody else's (HOME after a change of user).
+                // A folder without access belongs to another user (HOME after a change of user).
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && hidden(&path) => {}
                 Err(source) => return Err(ConfigError::File { path, source }),
             }
@@ -233,7 +233,8 @@ fn with_value(text: &str, name: &str, value: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Whether an environment variable says yes, as OpenZFS reads it: a positive number, or a word that begins with `yes` or `on`.
+/// Whether an environment variable is true, as OpenZFS reads it: a positive number, or a word that begins with `yes` or
+/// `on`.
 pub fn is_set(name: &str) -> bool {
     let Ok(value) = std::env::var(name) else { return false };
     let begins = |word: &str| value.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));

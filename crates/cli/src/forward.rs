@@ -1,8 +1,8 @@
-//! Commands for a pool that a server holds: carried out there.
+//! Forwarding commands to the servers of their pools.
 //!
 //! From:   a command line that changes something.
-//! To:     the servers of the pools it names; pools that nobody holds are changed here. Decided before anything is
-//!         printed or changed. What only reads, reads a leased state of the pool's devices itself (`open`).
+//! To:     the servers of its pools; pools without a server are changed here. This is decided before anything is printed or
+//!         changed. Reading commands read a leased state of the pool's devices themselves (`open`).
 
 mod foreign;
 
@@ -30,7 +30,7 @@ use crate::{start, state, visit};
 /// How long a server with a silent device may take to answer from memory.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Carries out `call` where its pools are: in their servers, or here.
+/// Runs `call` in the servers of its pools, or here.
 ///
 /// # Errors
 /// Those of the command; [`Failure::Ended`] when a server carried it out.
@@ -169,12 +169,12 @@ fn each_pool(
 ) -> Result<(), Failure> {
     let mut worst = 0;
     let others: Vec<String> = call.targets()?;
-    // A server takes its own pool for all.
+    // In a server, "all pools" means its own pool.
     let every = call.command.every_pool();
     let is_every = |name: &str| Some(name) == every;
     let named = !call.args.options.iter().any(|(name, _)| is_every(name)) || !call.args.operands.is_empty();
     for ((pool, group), client) in pools {
-        // All that is no target stays: options and what they are about.
+        // All words except targets stay: options and their arguments.
         let rest = |word: &&String| !named || !others.contains(word);
         if let Some(client) = client {
             console.flush()?;

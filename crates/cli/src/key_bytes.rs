@@ -1,6 +1,6 @@
 //! Keys of encrypted datasets as users give them: their lengths, and files that hold them.
 //!
-//! From:   files, and whatever else a key is read from.
+//! From:   files and other sources of keys.
 //! To:     commands that load keys. The bytes are zeroed after use, and no message holds any of them.
 
 use std::fs::File;

@@ -36,7 +36,7 @@ pub mod reason {
     pub const WRONG_KIND: &str = "operation not applicable to datasets of this type";
 }
 
-/// What could not be done; `Display` is `cannot …` up to the colon.
+/// The failed action; `Display` is `cannot …` up to the colon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
     Create(&'a str),
@@ -97,7 +97,7 @@ impl Action<'_> {
         Failure::refused(format!("{self}: {reason}"))
     }
 
-    /// The failure of this action for an error; that something may not be used is said in the words for that.
+    /// The failure of this action for an error. A denied permission gets OpenZFS's words for it.
     pub fn refused_by(self, error: &(dyn std::error::Error + 'static)) -> Failure {
         let mut causes = std::iter::successors(Some(error), |error| error.source());
         let forbids = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
@@ -116,7 +116,7 @@ pub enum Failure {
     Usage(String),
     /// The operation failed: these lines; exit status 1.
     Refused(Vec<String>),
-    /// It ended with this exit status, and all is said.
+    /// It ended with this exit status, and everything is printed.
     Ended(u8),
     /// Standard output is gone: say nothing more.
     PipeClosed,
@@ -131,7 +131,7 @@ impl Failure {
         Failure::Refused(vec![plain(line.into())])
     }
 
-    /// Adds a line of advice below what is said already.
+    /// Adds a line of advice.
     pub fn hint(mut self, line: impl Into<String>) -> Failure {
         if let Failure::Refused(lines) = &mut self {
             lines.push(plain(line.into()));
@@ -178,7 +178,7 @@ pub fn plain(text: impl Display) -> String {
     text
 }
 
-/// What the system says, without the number, beginning like our own messages.
+/// The system's text without the number, starting in lower case like other messages.
 pub fn io_words(error: &std::io::Error) -> String {
     let text = plain(error);
     let mut letters = text.chars();

@@ -19,7 +19,8 @@ use crate::open::{self, pool_of};
 use crate::out::{self, Console};
 use crate::{client, connect, start};
 
-/// The names it is started under: the second is what mount(8) looks for to remount what `/proc/mounts` calls `fuse.zfs`.
+/// The names of this program as a helper. mount(8) uses the second one to remount file systems that `/proc/mounts` calls
+/// `fuse.zfs`.
 pub const NAMES: [&str; 2] = ["mount.zfs", "mount.fuse.zfs"];
 
 /// Whether `zfs` was started by mount.fuse(8). mount(8) hands file systems of the type `fuse.zfs` to that program if no
@@ -34,7 +35,7 @@ const USAGE: &str = "Usage: mount.zfs [-sfnvh] [-o options] <dataset> <mountpoin
 /// Exit statuses of mount(8).
 const WRONG: u8 = 1;
 const FAILED: u8 = 32;
-/// That of mount.zfs for what is mounted already.
+/// Exit status of mount.zfs for a file system that is mounted already.
 const BUSY: u8 = 128;
 
 /// Options without a meaning here: mount(8)'s own, what `/proc/mounts` shows of FUSE, and properties of the dataset.
@@ -221,7 +222,7 @@ fn finish(done: Result<u8, Refused>, console: &mut Console<'_>) -> u8 {
     refused.status
 }
 
-/// Has the pool's server mount; one that does not run is started, without mounting anything else.
+/// Lets the pool's server mount. A missing server is started without mounting other file systems.
 fn hand_on(mut request: Request, console: &mut Console<'_>) -> Result<u8, Refused> {
     // mount(8) takes the name for a path where a folder is called so.
     if request.dataset.starts_with('/') {

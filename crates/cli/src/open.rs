@@ -43,13 +43,13 @@ pub use not_open::NotOpen;
 /// Bytes of records that a command keeps in memory which reads everything once.
 const SURVEY_CACHE: u64 = 64 << 20;
 
-/// What a command means to do with a pool.
+/// The kind of access that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// Nothing is written, not even that the pool was open. What was written last may be missing where another process
-    /// writes at this moment; what commands changed is there.
+    /// Read only; not even the use of the pool is recorded. The last writes of another process may be missing, but the
+    /// changes of finished commands are there.
     Read,
-    /// As [`Intent::Read`], of files: what programs wrote into a mount and the kernel still holds is there, too.
+    /// As [`Intent::Read`], for files: includes data that programs wrote into a mount and that the kernel still holds.
     Files,
     /// As [`Intent::Read`], of all that the pool was handed, and everything is read about once: little is kept in memory.
     Survey,
@@ -61,9 +61,9 @@ pub enum Intent {
 enum Held {
     /// Alone: it is exported at the end.
     Alone(Pool),
-    /// With all who use it in this process, its server.
+    /// Shared with other users in this process, the pool's server.
     Live(Arc<Pool>),
-    /// To be read only, while the server that holds it keeps this state on the disks.
+    /// Read-only, while its server keeps this state on the disks.
     Leased {
         /// The pool as of that state.
         pool: Pool,
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Whether a server holds the pool, and this is a state of it that it keeps for us.
+    /// Whether this is a leased state of a pool that a server holds.
     pub fn is_leased(&self) -> bool {
         matches!(self.held, Held::Leased { .. })
     }
@@ -106,8 +106,7 @@ impl Session {
         matches!(self.held, Held::Live(_))
     }
 
-    /// What the server that holds the pool knows of it and the disks do not tell; `None` without a server, or when it
-    /// has just ended.
+    /// Facts that only the pool's server knows; `None` without a server, or if it has just ended.
     pub fn figures(&self) -> Option<Figures> {
         if let Held::Live(pool) = &self.held {
             return Figures::of(pool).ok();
@@ -134,7 +133,7 @@ impl Session {
                 .and_then(|client| client.status().ok())
                 .map(|status| (status.mounts, status.without_xattrs))
                 .unwrap_or_default(),
-            // Its server asks, for one of its own.
+            // The pool's server itself asks.
             Held::Live(_) => {
                 around.live().map(|live| (live.mounts(), live.without_xattrs())).unwrap_or_default()
             }
@@ -317,8 +316,8 @@ fn seek(known: KnownPool, around: &Surroundings) -> Usable {
         pool::discover(places).into_iter().find(|found| found.config.pool_guid == known.guid)
     };
     let there = among(&known.devices);
-    // What nobody holds may be a copy that was put in the place of a device that the server has open. To find out takes a
-    // lock for a moment, which no other user's command may have.
+    // A device without a lock may be a copy that replaced the file that the server has open. The check takes a lock for a
+    // moment, which a command of another user must not do.
     let is_own = |found: &Found| visited || !connect::is_used() || is_held(found);
     let found = match there {
         Some(found) if found.is_complete() && is_own(&found) => Some(found),
@@ -388,7 +387,7 @@ pub fn open(usable: Usable, intent: Intent) -> Result<Session, NotOpen> {
     }
     match Pool::import(&found, options) {
         Ok(pool) => {
-            // What a crash left in the intent logs comes first. A log that cannot be replayed keeps its own dataset from
+            // Intent logs that a crash left are replayed first. A log that cannot be replayed keeps its own dataset from
             // being changed. Opening that dataset gives the error; the other datasets are not refused.
             let _ = zpl::replay_logs(&pool);
             // The server of a pool that is only read leaves its devices to others, too.

@@ -3,9 +3,9 @@
 //! Results go to standard output, remarks to standard error. A reader that goes away (`| head`) ends the
 //! command quietly.
 //!
-//! Names, properties and errors may come from a pool that somebody made to harm. On a terminal their control characters
-//! are shown as numbers, so that they command no terminal; into pipes and files they go as they are, as OpenZFS prints
-//! them. Only [`Console::content`], for what files hold, is never changed.
+//! Names, properties and errors may come from a hostile pool. On a terminal, their control characters are shown as numbers,
+//! so that they cannot control the terminal. Into pipes and files they are written unchanged, as OpenZFS does.
+//! [`Console::content`], for the contents of files, never changes anything.
 
 use crate::messages::Failure;
 use std::borrow::Cow;
@@ -81,9 +81,9 @@ impl<'a> Console<'a> {
         Ok(self.out.flush()?)
     }
 
-    /// Says something on standard error that is no failure.
+    /// Prints a remark on standard error that is no failure.
     pub fn remark(&mut self, text: &str) {
-        // Nobody can be told that standard error is closed.
+        // A closed standard error cannot be reported.
         let _ = writeln!(self.err, "{text}");
     }
 
@@ -94,7 +94,7 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Says why one operand failed; the command goes on and ends with status 1.
+    /// Reports why one operand failed. The command continues and ends with status 1.
     pub fn complain(&mut self, failure: Failure) -> Result<(), Failure> {
         match failure {
             Failure::Refused(lines) => lines.iter().for_each(|line| self.remark(line)),

@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-/// What is wrong with assignments before any dataset is looked at; the text is what OpenZFS prints.
+/// Errors of assignments that need no dataset. The texts are those of OpenZFS.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum AssignError {

@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-/// What is wrong with a list before its words are looked at; the text is what OpenZFS prints.
+/// Errors in the form of a list. The texts are those of OpenZFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum ListError {
@@ -43,7 +43,7 @@ pub fn properties(list: &str) -> Result<Properties<'_>, ListError> {
     if words.contains(&"") { Err(ListError::EmptyName) } else { Ok(Properties::Named(words)) }
 }
 
-/// Splits a list of at most `most` columns, in which `all` stands for that many and may only be alone.
+/// Splits a list of at most `most` columns. `all` stands for all of them and must be alone.
 ///
 /// # Errors
 /// [`ListError::TooManyFields`], [`ListError::AllBehindOthers`].

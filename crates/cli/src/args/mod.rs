@@ -60,7 +60,7 @@ pub const fn value(spellings: &'static str, about: &'static str) -> Choice {
 }
 
 impl Choice {
-    /// The same option of a command that it changes nothing in.
+    /// The same option, without an effect in this command.
     pub const fn idle(self) -> Choice {
         Choice { is_idle: true, ..self }
     }
@@ -86,7 +86,7 @@ impl Choice {
     }
 }
 
-/// What is wrong with a command line; the text is the first line that OpenZFS prints.
+/// Errors in a command line. The texts are the first lines that OpenZFS prints.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the text of each says what it means")]
 pub enum ArgError {

@@ -1,4 +1,4 @@
-//! What all commands that change datasets share: how they open the pool, and how they word its errors.
+//! Code shared by commands that change datasets: opening the pool and wording its errors.
 
 use super::Call;
 use crate::messages::{Action, Failure, reason};

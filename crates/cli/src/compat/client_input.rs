@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// How often somebody who waits for input looks whether to stop.
+/// Interval at which a wait for input checks whether to stop.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Standard input of a client, which goes away, or is told to end, while it has nothing to say.
+/// Standard input of a client. A read ends when the client goes away or the command must stop.
 pub(super) struct ClientInput<F> {
     pub(super) input: Arc<File>,
     /// Whether to stop.

@@ -1,4 +1,4 @@
-//! What is wrong with a pool that is open: errors of its devices, and blocks that nobody can read any more.
+//! Errors of an open pool: device errors and damaged blocks.
 //!
 //! From:   the counters and the error log of the pool, or of the server that holds it.
 //! To:     `zpool status`.
@@ -26,7 +26,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// What is known of a pool; nothing of one that is not open.
+    /// The errors of a pool; none if it is not open.
     ///
     /// # Errors
     /// If the error log cannot be read.
@@ -68,8 +68,7 @@ impl Trouble {
     }
 }
 
-/// Where the errors are: each file once, by its path where it is mounted, else as `DATASET:/PATH`, or numbers for what has
-/// no name.
+/// The damaged files, each once: by the path in its mount, else as `DATASET:/PATH`, or by numbers if it has no name.
 pub fn places(session: &Session, errors: &[DataError]) -> Vec<String> {
     let pool = session.pool();
     let all = pool.list(&pool.name(), None, true).unwrap_or_default();
@@ -84,7 +83,7 @@ pub fn places(session: &Session, errors: &[DataError]) -> Vec<String> {
             return format!("<{:#x}>:<{:#x}>", dataset.0, object.0);
         };
         let fs = open.entry(dataset.0).or_insert_with(|| Filesystem::open(pool.open(&info.name).ok()?).ok());
-        // What its folders are read from may itself be damaged.
+        // The folders that lead to it may be damaged, too.
         let path = fs.as_ref().and_then(|fs| fs.path_of(object).ok().flatten());
         match path {
             Some(path) if mounts.contains_key(&info.name) => {

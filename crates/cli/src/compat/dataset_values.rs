@@ -1,4 +1,4 @@
-//! Values of dataset properties: judged against the pool when they are set, shown with their sources.
+//! Values of dataset properties: checks when they are set, and display with their sources.
 //!
 //! From:   `property=value` words; open pools.
 //! To:     `zfs create`, `set`, `get`, `list`, and `zpool create -O`.
@@ -22,7 +22,7 @@ fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::Reason(text.into()))
 }
 
-/// What a new file system is to have.
+/// Options of a new file system.
 #[derive(Debug)]
 pub struct Creation {
     /// Local properties, by name.
@@ -36,7 +36,7 @@ pub struct Creation {
 }
 
 impl Creation {
-    /// Judges how it is to be encrypted, below a file system that is encrypted like `above`. Gives the key that is to be asked for.
+    /// Checks its encryption below a file system that is encrypted like `above`. Returns the key to ask for.
     ///
     /// # Errors
     /// Why there can be no such file system.
@@ -73,7 +73,7 @@ pub fn initialiser() -> pool::Initialise {
     zpl::initialiser_for([user.as_raw(), group.as_raw()])
 }
 
-/// What the pool of a file system offers.
+/// Features and version of the file system's pool.
 pub struct Offered<'a> {
     /// Version of the pool.
     pub version: u64,
@@ -324,7 +324,7 @@ fn check_keylocation(pool: &Pool, info: &DatasetInfo, text: &str) -> Result<(), 
     }
 }
 
-/// Whether how a file system is mounted has a say in what `asked` shows.
+/// Whether mount options affect the value of `asked`.
 pub fn depends_on_mount(asked: &Asked) -> bool {
     matches!(asked, Asked::Native(property) if property.name == "mounted" || denial(property).is_some())
 }
@@ -342,7 +342,7 @@ fn denial(property: &Property) -> Option<(&'static str, u64)> {
     })
 }
 
-/// What a property is where the file system is mounted; `None` where mounting has no say.
+/// Value of a property in the mount; `None` if mount options do not affect it.
 fn as_mounted(property: &Property, mount: &Mounted) -> Option<Value> {
     let (option, denied) = denial(property)?;
     // With attributes, how they are stored is up to the property.
@@ -372,7 +372,7 @@ pub fn show(
                     Some(mounted) if mounted != value => (mounted, Source::Temporary),
                     _ => (value, source),
                 };
-                // These live in the file system itself, where nothing tells who set them.
+                // These values are stored in the file system itself, without their source.
                 let source = if owner_quota::is_default(property.name) { Source::None } else { source };
                 let human = dates::value(property, &value, false);
                 let text = if raw { dates::value(property, &value, true) } else { human.clone() };

@@ -1,6 +1,6 @@
-//! Datasets that are destroyed together, in an order in which each can be.
+//! Datasets to destroy together, in an order in which each can be destroyed.
 //!
-//! From:   names; what lies below them, and what was cloned from that.
+//! From:   names, with their descendants and clones.
 //! To:     `zfs destroy -r` and `-R`, `zfs rollback -R`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use super::mounting;
 use super::select::dataset_failure;
 use crate::messages::{Action, Failure};
 
-/// A file system or volume that goes, with its snapshots.
+/// A file system or volume to destroy, with its snapshots.
 pub struct Doomed {
     head: DatasetInfo,
     snapshots: Vec<DatasetInfo>,
@@ -23,11 +23,10 @@ pub struct Doomed {
 /// What can be neither before nor behind the others.
 const CIRCLE: &str = "recursive dataset dependency";
 
-/// All that is below `tops`, all clones of it, and all below these. What must go first comes first: children before
-/// what they are in, clones before the snapshots they began as; else the last of a listing before the first.
+/// All descendants of `tops`, all clones of them, and all descendants of these, in the order of destruction: children before
+/// parents, clones before their origins, otherwise in reverse order of the listing.
 ///
-/// # Errors
-/// A dataset is not there; a clone contains what it was cloned from, so that neither can go before the other.
+/// # Errors A dataset does not exist; or a clone contains its own origin, so that neither can be destroyed first.
 pub fn all(pool: &Pool, tops: &[String]) -> Result<Vec<Doomed>, Failure> {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     let mut wanted: Vec<String> = tops.iter().rev().cloned().collect();
@@ -53,9 +52,9 @@ pub fn all(pool: &Pool, tops: &[String]) -> Result<Vec<Doomed>, Failure> {
     in_order(all).map_err(|name| Action::Destroy(&name).failed(CIRCLE))
 }
 
-/// What could not be without `top` (a file system, volume or snapshot): all below it, its snapshots, all clones of
-/// these, and all that hangs on those; without itself. In the order of OpenZFS: of a head the children, then the
-/// snapshots, then itself; of a snapshot its clones, then itself.
+/// All dependents of `top` (a file system, volume or snapshot), without itself: its descendants, its snapshots, their
+/// clones, and the dependents of those. In the order of OpenZFS: for a head the children, the snapshots, itself; for a
+/// snapshot its clones, itself.
 ///
 /// # Errors
 /// The datasets cannot be read.
@@ -77,7 +76,7 @@ pub fn dependents(pool: &Pool, top: &str) -> Result<Vec<String>, Failure> {
     Ok(found.into_iter().map(|at| all[at].name.clone()).collect())
 }
 
-/// The datasets of a pool, by what they hang on.
+/// The datasets of a pool, by the dataset that they depend on.
 struct Tree<'a> {
     pool: &'a Pool,
     by_name: BTreeMap<&'a str, usize>,
@@ -87,7 +86,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Adds what hangs on one, then itself. A circle, and what was met before, is passed over.
+    /// Adds the dependents of a dataset, then itself. Skips datasets that were added before, so circles end.
     fn collect(&mut self, all: &[DatasetInfo], at: usize, found: &mut Vec<usize>) -> pool::Result<()> {
         if !self.seen.insert(at) {
             return Ok(());
@@ -120,7 +119,7 @@ fn in_order(all: Vec<Doomed>) -> Result<Vec<Doomed>, String> {
         .enumerate()
         .flat_map(|(at, doomed)| doomed.snapshots.iter().map(move |snapshot| (snapshot.id, at)))
         .collect();
-    // Whom each keeps waiting: what it lies in, and what it was cloned from.
+    // The datasets that must wait for each one: its parent and its origin.
     let holds_up = |doomed: &Doomed| -> BTreeSet<usize> {
         let above = dirs.get(&doomed.head.dir.parent);
         above.into_iter().chain(origins.get(&doomed.head.dir.origin)).copied().collect()
@@ -146,7 +145,7 @@ fn in_order(all: Vec<Doomed>) -> Result<Vec<Doomed>, String> {
 }
 
 impl Doomed {
-    /// Whether it is the root of a pool, of which only the snapshots can go.
+    /// Whether it is the root of a pool, whose snapshots alone can be destroyed.
     fn stays(&self) -> bool {
         !self.head.name.contains('/')
     }
@@ -157,7 +156,7 @@ impl Doomed {
         self.snapshots.iter().map(|snapshot| snapshot.name.as_str()).chain(own)
     }
 
-    /// Destroys it; those before it in the order are gone. With `force` it is unmounted although it is in use.
+    /// Destroys it, after all before it in the order. With `force` it is unmounted even if it is in use.
     ///
     /// # Errors
     /// Why it is still there.
@@ -169,7 +168,7 @@ impl Doomed {
         if !own.is_empty() {
             let destroy = || mounting::destroy_snapshots(call, pool, &own, false);
             let destroyed = match destroy() {
-                // An increment that was received in part is a hidden clone.
+                // A partial incremental receive is a hidden clone.
                 Err(pool::Error::HasClones(_)) if pool.abort_receive(name).unwrap_or(false) => destroy(),
                 destroyed => destroyed,
             };

@@ -13,7 +13,7 @@ use crate::out::Console;
 
 /// Exit status where a key is not loaded or unloaded: OpenZFS returns -1 there.
 const NEGATIVE: u8 = 255;
-/// How often somebody at a terminal may try.
+/// Number of tries at a terminal.
 const TRIES: usize = 3;
 
 /// What is done to keys.
@@ -93,8 +93,8 @@ pub(super) fn run(call: &Call, console: &mut Console, scope: Scope, deed: Deed) 
     if failed > 0 { Err(Failure::Ended(NEGATIVE)) } else { Ok(()) }
 }
 
-/// Loads the key that a dataset needs, or all keys that those below it need, before they are mounted. Gives whether all
-/// are there; what is not is complained about.
+/// Loads the key of a dataset, or all keys of its descendants, before they are mounted. Returns whether all are loaded;
+/// reports the missing ones.
 ///
 /// # Errors
 /// The dataset cannot be read.
@@ -178,7 +178,7 @@ impl Work<'_> {
         Ok(subjects)
     }
 
-    /// Does to one key what is to be done.
+    /// Loads or unloads one key.
     fn one(&self, info: &DatasetInfo, console: &mut Console) -> Result<(), Failure> {
         match self.deed {
             Deed::Load(from) => self.load(info, from, false, console),

@@ -1,4 +1,4 @@
-//! What a user gives as the key of an encrypted dataset: typed at a terminal, through a pipe, or in a file.
+//! Reading the user's key of an encrypted dataset: typed at a terminal, from a pipe, or from a file.
 //!
 //! From:   standard input of the command, in a server that of its client; or a file.
 //! To:     `key_loading`. The bytes are zeroed after use, and no message holds any of them.
@@ -54,7 +54,7 @@ pub(super) enum Occasion<'a> {
     Loading(&'a str),
     /// A new dataset is to have it.
     Creating,
-    /// This dataset is to have it from now on.
+    /// This dataset gets it as its new key.
     Changing(&'a str),
 }
 
@@ -79,8 +79,7 @@ pub(super) fn may_ask_again(location: Location, around: &Surroundings) -> bool {
 
 /// Gets the key of a dataset, of a length that such keys have.
 ///
-/// # Errors
-/// Why there is none, without a byte of it.
+/// # Errors The reason, without any byte of the key.
 pub(super) fn get(
     location: Location,
     format: KeyFormat,

@@ -1,4 +1,4 @@
-//! What a command line says about the encryption of a new dataset, or about a new key.
+//! The properties of a command line about encryption: for a new dataset or a new key.
 //!
 //! From:   `-o` of `zfs create` and `zfs change-key`, `-O` of `zpool create`.
 //! To:     a key to be asked for, or what is wrong in the words of OpenZFS.
@@ -22,7 +22,7 @@ const OFF: u64 = 2;
 /// Rounds in which a pass phrase becomes a key where nothing else is said.
 const ITERATIONS: u64 = 350_000;
 
-/// What the assignments of a command line say about keys.
+/// Assignments of a command line about keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyWords {
     encryption: Option<Wanted>,
@@ -142,8 +142,7 @@ impl NewKey {
 
     /// Gets the key from there.
     ///
-    /// # Errors
-    /// Why there is none, without a byte of it.
+    /// # Errors The reason, without any byte of the key.
     pub(super) fn ask(
         &self,
         occasion: Occasion,

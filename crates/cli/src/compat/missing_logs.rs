@@ -3,7 +3,7 @@
 use format::config::{VdevConfig, VdevKind};
 use pool::{Found, MissingLogs, Pool};
 
-/// The log vdevs that are not there, if nothing else is missing that the pool needs: labels do not tell of them, the pool does.
+/// The missing log vdevs, if no other needed device is missing. Labels do not list them; the MOS does.
 pub(super) fn missing_logs(found: &Found) -> Vec<String> {
     let options =
         pool::Options { read_only: true, missing_logs: MissingLogs::GivenUp, ..pool::Options::default() };

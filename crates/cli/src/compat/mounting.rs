@@ -1,6 +1,6 @@
-//! What commands on datasets do to the mounts of a live pool.
+//! Effects of dataset commands on the mounts of a served pool.
 //!
-//! Where the pool is not held by this process nothing of it is mounted, and there is nothing to do.
+//! If this process is not the pool's server, nothing of the pool is mounted and there is nothing to do.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -21,7 +21,7 @@ impl Call<'_> {
         self.around.live()
     }
 
-    /// In a server: waits until no other command changes datasets or properties, and keeps others waiting.
+    /// In a server: takes the lock for changes of datasets and properties.
     ///
     /// # Errors
     /// As [`Served::turn`].
@@ -50,7 +50,7 @@ pub fn why_not_mounted(dataset: &str, error: &MountError) -> Failure {
     }
 }
 
-/// Says what is not mounted, and what is mounted elsewhere; gives whether all is mounted.
+/// Reports file systems that are not mounted or mounted elsewhere. Returns whether all are mounted.
 pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
     report.notes.iter().for_each(|note| console.remark(&format!("cenote: {note}")));
     tell_moved(&report.moved, console);
@@ -79,14 +79,14 @@ pub fn created(call: &Call, console: &mut Console, name: &str) -> Result<(), Fai
     Ok(())
 }
 
-/// Unmounts a dataset that is about to be destroyed.
+/// Unmounts a dataset before it is destroyed.
 ///
 /// # Errors
 /// It is in use.
 pub fn destroying(call: &Call, name: &str, force: bool) -> Result<(), Failure> {
     match call.live() {
         Some(live) => {
-            // The snapshot it was cloned from may go with it.
+            // Its origin may be destroyed with it.
             if let Some(origin) = live.pool().ok().and_then(|pool| origin_of(&pool, name)) {
                 live.let_go_of(&[origin]);
             }
@@ -96,7 +96,7 @@ pub fn destroying(call: &Call, name: &str, force: bool) -> Result<(), Failure> {
     }
 }
 
-/// Destroys snapshots, which no mount is to hold for the kernel's sake alone.
+/// Destroys snapshots, after mounts have closed those that only the kernel's cache keeps open.
 ///
 /// # Errors
 /// Those of [`Pool::destroy_snapshots`].
@@ -105,7 +105,7 @@ pub fn destroy_snapshots(call: &Call, pool: &Pool, names: &[String], defer: bool
     pool.destroy_snapshots(names, defer)
 }
 
-/// Snapshots are about to go, or to be those of another file system.
+/// Prepares mounts for the destroy of snapshots, or for their move to another file system.
 pub fn letting_go(call: &Call, names: &[String]) {
     if let Some(live) = call.live() {
         live.let_go_of(names);
@@ -122,7 +122,7 @@ fn origin_of(pool: &Pool, name: &str) -> Option<String> {
     }
 }
 
-/// Makes a clone the owner of the snapshots of what it was made from, and tells the mounts.
+/// Promotes a clone and notifies the mounts.
 ///
 /// # Errors
 /// Those of [`Pool::promote`].
@@ -169,7 +169,7 @@ pub struct Moved<'a> {
     pub force: bool,
 }
 
-/// Carries out `change`, which moves the mounts at and below a dataset. `renamed` gives the new name of a dataset.
+/// Runs `change`, which moves the mounts at and below a dataset. `renamed` maps old to new names.
 ///
 /// # Errors
 /// A mount that would have to move is in use: nothing is changed. Or `change` fails.
@@ -198,7 +198,7 @@ pub fn moving(
     changed
 }
 
-/// What a file system or volume is about to hold instead of what it does.
+/// The new contents of a file system or volume.
 pub struct Contents {
     /// Its name.
     pub of: String,
@@ -208,11 +208,10 @@ pub struct Contents {
     pub doomed: Vec<String>,
 }
 
-/// Carries out `change`, after which a file system has these contents. Where it is mounted it stays so, and programs go on
-/// with the files that are the same before and after.
+/// Runs `change`, which gives a file system these contents. It stays mounted, and programs can still use files that are
+/// equal in both states.
 ///
-/// # Errors
-/// What programs have under way does not come to its end: nothing is changed. Or `change` fails.
+/// # Errors Requests of programs do not end; then nothing is changed. Or `change` fails.
 pub fn exchanging(
     call: &Call,
     console: &mut Console,

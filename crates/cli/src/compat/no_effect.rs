@@ -1,4 +1,4 @@
-//! Properties that are kept for OpenZFS but that this build does not act on, and the warning that says so.
+//! Properties that are stored for OpenZFS but have no effect in this build, and the warning about them.
 //!
 //! A test compares the table with the sources of the engine: a property is named there, or it is in this table.
 

@@ -1,4 +1,4 @@
-//! Datasets above the one that a command names: found, or made (`-p`).
+//! Parents of the dataset that a command names: finding or making them (`-p`).
 
 use pool::{DatasetInfo, Pool};
 
@@ -16,7 +16,7 @@ pub(super) fn nearest_ancestor(pool: &Pool, name: &str) -> pool::Result<DatasetI
     }
 }
 
-/// Makes `name` and what is missing above it, with what they inherit. Gives the topmost that was made.
+/// Makes `name` and its missing parents, with inherited properties. Returns the topmost new one.
 pub(super) fn create_parents(
     pool: &Pool,
     name: &str,

@@ -48,7 +48,7 @@ impl Recovery {
         Ok(Recovery { rewind, dry_run })
     }
 
-    /// The state to import: `Some(None)` for whatever is newest, `None` when all is said and nothing is to be imported.
+    /// The state to import: `Some(None)` for the newest, `None` if everything is reported and nothing is imported.
     ///
     /// # Errors
     /// No state can be used.
@@ -76,7 +76,7 @@ impl Recovery {
     }
 }
 
-/// Says to which state the pool was, or would be, returned.
+/// Prints the state to which the pool was, or would be, returned.
 ///
 /// # Errors
 /// Nobody listens.
@@ -135,7 +135,7 @@ pub fn explain(
     Ok(action.failed(reason::IO).hint(format!("cenote: {error}")))
 }
 
-/// What lies between the state and the newest one.
+/// The loss: the time between the state and the newest one.
 fn loss(state: &FoundState) -> Option<(u64, &'static str)> {
     match state.seconds_lost() {
         0 => None,

@@ -7,7 +7,7 @@ use crate::dates::{self, Form};
 use crate::messages::Failure;
 use crate::out::Console;
 
-/// How often it is looked whether anybody is still there.
+/// Interval of the checks whether the reader still exists.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// How often something is shown.
@@ -133,7 +133,7 @@ impl Repeat {
     }
 }
 
-/// Waits; gives whether to go on after it.
+/// Waits; returns whether to continue.
 fn pause(interval: Duration, around: &Surroundings) -> bool {
     let Some(served) = &around.served else {
         std::thread::sleep(interval);

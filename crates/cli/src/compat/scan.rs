@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scrub_at_work_tells_how_far_it_is() {
+    fn a_running_scrub_shows_its_progress() {
         let at = |status: &ScanStatus| lines(status, 1_000_000 + 64).expect("a scan");
         let mut status = status(ScanState::Scanning);
         let shown = at(&status);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_of_a_scrub_in_numbers() {
+    fn json_shows_a_scrub_in_numbers() {
         let told = stats(&status(ScanState::Finished), true, true).expect("a scan");
         assert_eq!((&told["function"], &told["state"]), (&"SCRUB".into(), &"FINISHED".into()));
         assert_eq!((&told["start_time"], &told["examined"]), (&1_000_000.into(), &(1u64 << 30).into()));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_was_is_not_told() {
+    fn no_scan_prints_nothing() {
         let mut status = status(ScanState::None);
         assert_eq!(lines(&status, 0), None);
         assert_eq!(stats(&status, true, true), None);

@@ -3,8 +3,8 @@
 //! From:   executables in the folders of `ZPOOL_SCRIPTS_PATH`, else `~/.zpool.d` and `/etc/zfs/zpool.d`.
 //! To:     columns: lines `name=value` of what they print, behind the row of the vdev.
 //!
-//! They are found by the process that was typed and run as its user and in its folder, also where a pool's server (of the
-//! same user) starts them for `iostat`: limits and the mask for new files are then the server's.
+//! The command's process finds the scripts. They run as its user and in its working directory. For `iostat`, the pool's
+//! server (of the same user) starts them; then limits and umask are those of the server.
 
 mod output;
 
@@ -176,7 +176,7 @@ fn enclosure_of(device: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(link.path()).ok()
 }
 
-/// What it prints, if it ends well. Of its surroundings it knows what is set here alone.
+/// Its output, if it succeeds. Its environment contains only the variables set here.
 fn output_of(mut command: Command, variables: &[(&str, &OsStr)], served: Option<&Served>) -> Option<String> {
     command.env_clear().env("PATH", PATH).envs(variables.iter().copied());
     if let Some(served) = served {
@@ -235,7 +235,7 @@ impl Answers {
     }
 }
 
-/// `-c` without a name: what there is to run, and what it says of itself.
+/// `-c` without a name: lists the scripts and their descriptions.
 ///
 /// # Errors
 /// They may not be run; standard output is gone.

@@ -1,4 +1,4 @@
-//! Which datasets `zfs list` and `zfs get` are about.
+//! Selecting the datasets for `zfs list` and `zfs get`.
 //!
 //! From:   operands, `-r`, `-d`, `-t`.
 //! To:     the rows of both, in the order of their names.
@@ -47,7 +47,7 @@ impl Kinds {
     }
 }
 
-/// Options that say which datasets are meant, as they were typed.
+/// Options that select datasets, as typed.
 pub struct Scope {
     pub recursive: bool,
     pub depth: Option<String>,
@@ -84,7 +84,7 @@ impl Selection {
         Ok(Selection { asked, default, depth, recursive: scope.recursive || depth.is_some() })
     }
 
-    /// The datasets that `operands` stand for, or all, sorted by name. What cannot be opened is complained about.
+    /// The datasets of `operands`, or all, sorted by name. Reports datasets that cannot be opened.
     ///
     /// # Errors
     /// The file of known pools cannot be read, or a pool cannot be listed.
@@ -181,7 +181,7 @@ impl Selection {
     }
 }
 
-/// A dataset and all below it that can be read. What is left out is complained about.
+/// A dataset and all readable ones below it. Reports the others.
 fn survey(
     session: &Session,
     top: &str,
@@ -196,7 +196,7 @@ fn survey(
     Ok(list)
 }
 
-/// The bookmarks of a dataset. Those with names that none may have are complained about.
+/// The bookmarks of a dataset. Reports invalid names.
 fn marks_of(session: &Session, head: &str, console: &mut Console) -> Result<Vec<DatasetInfo>, Failure> {
     let mut left_out = Vec::new();
     let mut report = |name: String, error: pool::Error| left_out.push(dataset_failure(&name, &error));
@@ -212,7 +212,7 @@ fn lists_snapshots(session: &Session) -> bool {
     stored.iter().any(|(name, value)| Some(name.as_str()) == property && *value == Value::Number(1))
 }
 
-/// The dataset that a path lies in that stands for a name; `None` if `word` is no path.
+/// The dataset that contains the path `word`; `None` if `word` is no path.
 ///
 /// # Errors
 /// It lies in none, or is not there.

@@ -1,4 +1,4 @@
-//! What is done to the free space of leaves, as `zpool status` shows it.
+//! State of initialize and trim of leaves, for `zpool status`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::dates::{self, Form};
 pub struct TreatedLeaves([BTreeMap<u64, Treated>; 2]);
 
 impl TreatedLeaves {
-    /// As they stand on disk, as far as they can be read.
+    /// The states on disk, as far as they are readable.
     pub fn of(view: &PoolView) -> TreatedLeaves {
         let Some(session) = view.session() else { return TreatedLeaves::default() };
         let all = |what| session.pool().treated(what).unwrap_or_default();

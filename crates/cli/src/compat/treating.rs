@@ -1,6 +1,6 @@
-//! `zpool initialize` and `zpool trim`: what is done to free space.
+//! `zpool initialize` and `zpool trim`.
 //!
-//! A pool that no server holds is held by the command itself: then it stays until all is done, as with `-w`.
+//! If no server holds the pool, the command itself does. Then it waits until all is done, as with `-w`.
 
 use format::Guid;
 use pool::{Order, Treatment};
@@ -118,7 +118,7 @@ fn treat(
     let leaves = leaves(&view, names).map_err(|name| failed(&name, &"no such device in pool"))?;
     drop(view);
     if options.secure {
-        // Only devices can do that whose makers promise it.
+        // Only devices with this guarantee of their makers can do it.
         return match names {
             [] => Err(Failure::refused("cannot trim: no devices in pool support trim operations")),
             [first, ..] => Err(failed(first, &"trim operations are not supported by this device")),

@@ -1,6 +1,6 @@
 //! Values of vdev properties with their sources.
 //!
-//! From:   an open pool: its configuration, its space, what its devices did.
+//! From:   an open pool: its configuration, its space and the counters of its devices.
 //! To:     `zpool get` of vdevs.
 
 use std::collections::BTreeMap;

@@ -229,7 +229,7 @@ pub struct PoolView {
     pub name: String,
     pub known: Option<KnownPool>,
     pub body: Body,
-    /// What the server of a leased pool knows of it and the disks do not tell.
+    /// Facts that only the server of a leased pool knows.
     pub figures: Option<Figures>,
     /// The labels call the pool active: it was not exported.
     was_active: bool,
@@ -237,7 +237,7 @@ pub struct PoolView {
 }
 
 impl PoolView {
-    /// Opens a pool for looking at it. That it cannot be opened is part of the picture.
+    /// Opens a pool for display. A failure to open it is displayed, too.
     pub fn new(usable: Usable) -> PoolView {
         let was_active = usable.found.as_ref().is_some_and(|found| found.config.state == PoolState::Active);
         let (name, known, found) = (usable.name.clone(), usable.known.clone(), usable.found.clone());
@@ -290,7 +290,7 @@ impl PoolView {
         self.figures.as_ref().map_or(&[], |figures| &figures.moved)
     }
 
-    /// How each leaf takes part, by its guid, as the process that holds the pool says.
+    /// State of each leaf by its guid, from the process that holds the pool.
     fn members(&self) -> BTreeMap<u64, MemberFigures> {
         let members = match (&self.figures, self.session()) {
             (Some(figures), _) => figures.members.clone(),
@@ -300,7 +300,7 @@ impl PoolView {
         members.into_iter().map(|member| (member.guid, member)).collect()
     }
 
-    /// The last scrub or resilver, as far as it is by now.
+    /// The last scrub or resilver, with its present progress.
     ///
     /// # Errors
     /// If its state cannot be read.
@@ -410,7 +410,7 @@ impl PoolView {
             }
             Body::Closed { found: Some(found), .. } => {
                 let mut tree = found_tree(found, naming);
-                // Devices that are gone are called by where they were.
+                // Missing devices are named by their last known paths.
                 let here: Vec<PathBuf> = found.devices.values().map(|path| state::absolute(path)).collect();
                 let known = self.known.iter().flat_map(|known| &known.devices);
                 let mut gone =
@@ -485,7 +485,7 @@ fn aux_view(aux: &AuxVdev, naming: Naming) -> VdevView {
             view.used_by.clone_from(&aux.used_by);
         }
         State::Online if class == Class::Spare => view.state = State::Avail,
-        // Also one that is gone is called by where it was.
+        // A missing one, too, is named by its last known path.
         State::Unavail if !naming.guids => view.name = view.path.clone().unwrap_or(view.name),
         _ => {}
     }

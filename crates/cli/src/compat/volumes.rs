@@ -55,7 +55,7 @@ pub struct Creation {
     pub shown: Vec<(String, String)>,
 }
 
-/// Settles what a new volume is to be like. Warns of a block size that wastes space.
+/// Computes the options of a new volume. Warns of a block size that wastes space.
 ///
 /// # Errors
 /// A property or the size is refused.

@@ -1,7 +1,7 @@
 //! `zfs allow` and `zfs unallow`: permissions that datasets delegate.
 //!
-//! From:   whom and what, as typed.
-//! To:     the pool, which keeps it for the system that asks for it; the list of what is granted.
+//! From:   users and permissions, as typed.
+//! To:     the pool, which stores the grants for OpenZFS; the list of grants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ pub(super) struct Options {
     pub(super) everyone: bool,
     pub(super) create: bool,
     pub(super) set: Option<String>,
-    /// What is granted is taken back, here or everywhere below.
+    /// Grants are removed, here or everywhere below.
     pub(super) back: Option<Back>,
 }
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_here_and_below_is_told_once() {
+    fn permissions_for_here_and_below_are_listed_once() {
         let lines = lines(&[
             grant("el$", &["send", "hold"]),
             grant("ed$", &["hold", "diff"]),

@@ -38,7 +38,7 @@ pub static COMMAND: Command = Command {
         property("o", "sets a property of the key"),
     ],
     targets: Targets::First,
-    // Somebody may think long before they type a key.
+    // A user may take long to type a key, so no lock is held meanwhile.
     beside: Beside::TakesTurns,
     run: Run::Here(run),
     ..Command::ZFS
@@ -138,7 +138,7 @@ fn inherited(pool: &Pool, name: &str, encryption: &Encryption) -> Result<KeyChan
     }
 }
 
-/// What gets a key of its own, and what the command line says of that.
+/// The dataset that gets a key of its own, and the options for it.
 struct Subject<'a> {
     pool: &'a Pool,
     name: &'a str,

@@ -263,7 +263,7 @@ fn own_key(
     Ok(given.map_err(|why| Action::Create(name).failed(why))?.own)
 }
 
-/// `-v`, `-P`: says what is, or would be, made.
+/// `-v`, `-P`: prints the datasets that are, or would be, made.
 fn announce(
     call: &Typed<Options>,
     console: &mut Console,

@@ -82,8 +82,7 @@ impl Options {
 
 /// Runs `zfs destroy`.
 ///
-/// # Errors
-/// Usage, or why a dataset is still there.
+/// # Errors Usage, or why a dataset was not destroyed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
@@ -229,7 +228,7 @@ fn destroy_snapshots(
         }
         clones.extend(own);
     }
-    // The wording is settled before anything is known to succeed.
+    // The message is chosen before the result is known.
     let doomed = !clones.is_empty() && !call.options.clones && !call.options.defer;
     let verbose = if call.options.dry_run || doomed { "would destroy" } else { "will destroy" };
     for snapshot in &chosen {

@@ -125,7 +125,7 @@ fn has(live: &server::Live, name: &str) -> bool {
     live.pool().is_ok_and(|pool| pool.dataset(name).is_ok())
 }
 
-/// What a dataset is to have from above.
+/// The properties that a dataset must inherit.
 struct Inherited<'a> {
     /// The name under which it is stored.
     stored: &'a str,

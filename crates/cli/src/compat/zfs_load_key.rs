@@ -24,7 +24,7 @@ pub static COMMAND: Command = Command {
         value("L", "from there"),
     ],
     targets: Targets::Of(|call| key_loading::targets(call, read(&call.args).all)),
-    // Somebody may think long before they type a key.
+    // A user may take long to type a key, so no lock is held meanwhile.
     beside: Beside::TakesTurns,
     run: Run::Here(run),
     ..Command::ZFS

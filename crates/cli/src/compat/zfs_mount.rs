@@ -139,7 +139,7 @@ fn mount_one(
     say(&report, console).map(drop)
 }
 
-/// Has the servers of the pools mount, and starts those that do not run.
+/// Lets the servers of the pools mount, and starts missing servers.
 fn elsewhere(call: &Typed<Options>, name: Option<&str>, console: &mut Console) -> Result<(), Failure> {
     if !connect::is_used() {
         return Err(without_server(call));
@@ -152,7 +152,7 @@ fn elsewhere(call: &Typed<Options>, name: Option<&str>, console: &mut Console) -
     let mut mounted_at_start = false;
     for pool in &pools {
         if client::server_of(pool, call.around)?.is_none() {
-            // What it cannot find or open, it says in the same words.
+            // It reports missing or unreadable datasets in the same words.
             open::find(pool, call.around).map_err(|error| error.dataset(name.unwrap_or(pool)))?;
             // One of several pools waits for its turn: its mount points may lie in another pool.
             mounted_at_start = name.is_none() && is_alone;

@@ -1,6 +1,6 @@
-//! The order in which several pools mount and unmount all their file systems: one may be mounted inside another pool.
+//! The order of mounts and unmounts over several pools, because a file system may be mounted inside another pool.
 //!
-//! Each pool has a server of its own, which mounts only what is its own. The client tells them in turns.
+//! Each pool has its own server, which mounts only the file systems of that pool. The client calls the servers in turns.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! `zfs project`: the projects of files and folders, and whether folders hand theirs down.
+//! `zfs project`: projects of files and folders, and the inheritance flag of folders.
 
 use format::ObjectId;
 use format::znode::pflags;
@@ -68,11 +68,11 @@ fn read(args: &Parsed) -> Options {
     }
 }
 
-/// What is to be done to each file.
+/// The task for each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     List,
-    /// `-c`: says what has another project, or does not hand it down.
+    /// `-c`: lists files with another project and folders without the inheritance flag.
     Check {
         nul: bool,
     },

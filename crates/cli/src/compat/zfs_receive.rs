@@ -93,8 +93,7 @@ const BUFFER: usize = 1 << 20;
 
 /// Runs `zfs receive`.
 ///
-/// # Errors
-/// Usage, or why nothing was received; of a package what came before the mistake stays.
+/// # Errors Usage, or why nothing was received. Streams of a package that were received before the error stay.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
@@ -127,7 +126,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         (_, true) => Destination::LastElement(target.to_owned()),
         _ => Destination::Into(target.to_owned()),
     };
-    // The sender may still be looking at a pool; it has let us hear from it before ours is opened.
+    // The sender may still have its pool open. This waits for its first bytes before the target pool is opened.
     let mut stream = Incoming::open(input(call, client))
         .map_err(|error| Failure::refused(format!("cannot receive: {error}")))?;
     let is_tree = |(_, list): &(Begin, NvList)| !list.is_empty() && list.get("not_recursive").is_none();
@@ -186,7 +185,7 @@ fn input(call: &Call, client: Option<Arc<File>>) -> Box<dyn Read> {
     }
 }
 
-/// `-A`: gives up what was received in part.
+/// `-A`: destroys a partial receive.
 fn abort(call: &Typed<Options>, target: &str) -> Result<(), Failure> {
     names::check_kind(target, DatasetKind::Filesystem).map_err(|error| Action::Open(target).failed(error))?;
     let _turn = call.turn()?;
@@ -216,7 +215,7 @@ fn receive_in<R: Read>(
     let list = package.as_ref().map(|(_, list)| list);
     let unread = |error| Failure::refused(format!("cannot receive: {error}"));
     if let Some(live) = call.live() {
-        // What the kernel still holds back is a change, too.
+        // Dirty pages in the kernel count as changes, too.
         live.write_back();
     }
     let exact = matches!(destination, Destination::Into(_));
@@ -294,7 +293,7 @@ fn hold(pool: &Pool, call: &Typed<Options>, snapshot: &str, tags: &[String]) -> 
     for tag in tags {
         let _turn = call.turn()?;
         match pool.hold(&[snapshot.to_owned()], tag) {
-            // A tag that no snapshot can have is none at the sender either.
+            // An invalid tag cannot exist at the sender either.
             Ok(()) | Err(Error::Exists(_) | Error::BadTag(_)) => {}
             Err(error) => {
                 return Err(Failure::refused(format!("cannot hold snapshot '{snapshot}': {error}")));
@@ -377,10 +376,10 @@ fn one<R: Read>(
     let (since, before) = (Instant::now(), stream.bytes());
     let fs = into.split('@').next().unwrap_or(into);
     let failed = |error: Error| failure(pool, begin, fs, options, &error);
-    // What was there in part only is mounted when it is whole.
+    // A partial receive is mounted when it is complete.
     let is_new = pool.dataset(fs).map_or(true, |there| there.is_unfinished());
     make_parents(pool, call, console, fs)?;
-    // Others may change the pool while the stream comes, but not while its place is made, nor at its end.
+    // Other commands may change the pool during the stream, but not during its start and end.
     let turn = call.turn()?;
     line.into_iter().for_each(|line| pool.set_command(line));
     if options.force {
@@ -413,8 +412,8 @@ fn one<R: Read>(
     Ok(received.map(|received| received.refused).unwrap_or_default())
 }
 
-/// Puts what arrived in its place. A file system that is mounted there stays so for an increment; for a full stream it is
-/// mounted anew, as with OpenZFS.
+/// Completes the receive. A mounted file system stays mounted for an incremental stream. For a full stream it is mounted
+/// again, as in OpenZFS.
 fn put_in_place(
     pool: &Pool,
     call: &Typed<Options>,
@@ -466,7 +465,7 @@ fn newer_than(pool: &Pool, fs: &str, onto: &str) -> Vec<String> {
     snapshots_of(pool, fs).into_iter().skip_while(|name| name != onto).skip(1).collect()
 }
 
-/// Why a stream was not received, and how to go on with what of it was.
+/// Why a stream was not received, and how to resume it.
 fn failure(pool: &Pool, begin: &Begin, fs: &str, options: &ReceiveOptions, error: &Error) -> Failure {
     let token = match pool.resume_token(fs) {
         Ok(Some(token)) if options.resumable && token.toguid == begin.toguid => token,

@@ -1,4 +1,4 @@
-//! `-o` and `-x` of `zfs receive`: what is set instead of what a stream brings, and what of it is left out.
+//! `-o` and `-x` of `zfs receive`: properties that replace received ones, and received ones that are ignored.
 
 use format::Guid;
 use format::NvList;
@@ -14,13 +14,13 @@ use super::zfs_receive_words::cannot;
 use crate::args::{AssignError, Assignments};
 use crate::messages::{Action, Failure, reason};
 
-/// What the words of `-o` and `-x` say; nothing of it was judged by a pool yet.
+/// The parsed words of `-o` and `-x`, before the checks against a pool.
 pub struct Words {
     pub(super) own: Assignments,
     excluded: Vec<String>,
 }
 
-/// What is not as the stream has it.
+/// Changes against the stream's properties.
 #[derive(Default)]
 pub struct Overrides {
     /// `-o`, of what becomes the top of a package, or of all there is.

@@ -13,11 +13,11 @@ use crate::command::Typed;
 use crate::messages::{Action, Failure};
 use crate::out::Console;
 
-/// Rounds after which what still changes is taken for a circle.
+/// Maximal number of rounds; more mean a circle of changes.
 const ROUNDS_MAX: u32 = 100_000;
 
-/// Makes the tree at `top` like the one that was sent, as far as that can be done. `exact`: the top has its name from
-/// the command line. Gives why some of it could not be.
+/// Makes the tree at `top` equal to the sender's, as far as possible. `exact`: the top has its name from the command line.
+/// Returns the reasons of failed changes.
 ///
 /// # Errors
 /// The tree cannot be read, or standard output is gone.
@@ -40,7 +40,7 @@ pub fn follow(
             if !progress || failures.is_empty() {
                 break;
             }
-            // What stood in the way may be gone.
+            // The obstacle may be gone now.
             (progress, failures) = (false, Vec::new());
             tried.clear();
             continue;

@@ -1,4 +1,4 @@
-//! `zfs rewrite`: old data in the present settings.
+//! `zfs rewrite`: writes old data again with the present settings.
 
 use std::path::Path;
 
@@ -61,13 +61,12 @@ fn read(args: &Parsed) -> Options {
     }
 }
 
-/// Bytes of a file between two looks at whether to stop; a multiple of any record.
+/// Bytes of a file between two checks whether to stop; a multiple of every record size.
 const STEP: u64 = 64 << 20;
 
 /// Runs `zfs rewrite`.
 ///
-/// # Errors
-/// Usage; files that cannot be written anew are complained about.
+/// # Errors Usage; files that cannot be rewritten are reported.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
@@ -102,7 +101,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Ok(None) => {
                 console.complain(match std::fs::symlink_metadata(call.around.path(Path::new(word))) {
                     Err(error) => Failure::refused(format!("failed to stat {word}: {error}")),
-                    // OpenZFS passes it over without a word, though nothing of it was written anew.
+                    // OpenZFS skips it without a message, although nothing of it was rewritten.
                     Ok(_) => {
                         let line = format!("cannot rewrite '{word}': not in a ZFS filesystem");
                         console.complain(Failure::refused(line))?;
@@ -170,7 +169,7 @@ fn one(
     Ok(())
 }
 
-/// Writes `len` bytes of a file anew from `offset` on (`None`: all that follow), until it is asked to stop.
+/// Rewrites `len` bytes of a file from `offset` on (`None`: to the end), until a stop is requested.
 fn file(fs: &Filesystem, id: ObjectId, offset: u64, len: Option<u64>, stop: &Stop) -> Result<(), zpl::Error> {
     let end = offset.saturating_add(len.unwrap_or(u64::MAX)).min(fs.stat(id)?.size);
     let mut at = offset;

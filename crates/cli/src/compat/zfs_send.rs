@@ -152,8 +152,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     session.finish().and(done)
 }
 
-/// Has the pool's server send what is to go out decrypted: the keys are there only. Gives the exit status; `None` where it
-/// is sent here.
+/// Lets the pool's server send streams that must be decrypted, because only the server has the keys. Returns the exit
+/// status; `None` if this process sends.
 fn by_server(session: &Session, call: &Typed<Options>, snapshot: &str) -> Result<Option<u8>, Failure> {
     if call.options.raw || call.around.served.is_some() {
         return Ok(None);
@@ -282,7 +282,7 @@ fn leaf(name: &str) -> Option<String> {
     name.split_once('@').map(|(_, leaf)| leaf.to_owned())
 }
 
-/// The guid of the snapshot that the file system of `snapshot` began as, if it is a clone.
+/// Guid of the origin of the file system of `snapshot`, if it is a clone.
 fn origin_guid(pool: &Pool, snapshot: &str) -> Option<Guid> {
     let info = pool.dataset(file_system(snapshot)).ok()?;
     let origin = pool.property(&info, pool::props::dataset::parse("origin")?).ok()??.0;

@@ -1,4 +1,4 @@
-//! `zfs send -t` and `zfs send -S`: the rest of a stream that was cut off, and what its receiver has of it.
+//! `zfs send -t` and `zfs send -S`: resuming a stream, and sending a partial receive.
 
 use format::{NvList, NvValue};
 use pool::{Pool, ResumeToken};
@@ -12,7 +12,7 @@ use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
 use crate::out::Console;
 
-/// `-t`: the rest of a stream whose receiver handed out a token.
+/// `-t`: the rest of a stream, from the receiver's token.
 pub(super) fn resume(call: &Typed<Options>, console: &mut Console, text: &str) -> Result<(), Failure> {
     let args = &call.args;
     if !args.operands.is_empty() {
@@ -64,7 +64,7 @@ fn resume_in(
     console.flush()
 }
 
-/// `-S`: what was received in part, for another receiver to wait with.
+/// `-S`: a partial receive, for another receiver that waits for the rest.
 pub(super) fn saved(call: &Typed<Options>, console: &mut Console, name: &str) -> Result<(), Failure> {
     if call.options.contradicts_saved() {
         return Err(Failure::usage("incompatible flags combined with saved send flag"));
@@ -119,7 +119,7 @@ fn saved_of(pool: &Pool, call: &Typed<Options>, console: &mut Console, name: &st
     console.flush()
 }
 
-/// What a token says, and what is sent by it.
+/// The contents of a token, and the stream for it.
 fn tell_token(token: &NvList, sizes: [String; 2], dry: bool, console: &mut Console) -> Result<(), Failure> {
     let entry = |(name, value): (&[u8], &NvValue)| {
         let name = String::from_utf8_lossy(name);

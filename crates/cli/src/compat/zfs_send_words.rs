@@ -1,4 +1,4 @@
-//! What `zfs send` tells while it sends, and why it does not send.
+//! Messages of `zfs send`: progress and errors.
 
 use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use crate::messages::Failure;
 use crate::open::Session;
 use crate::out::Console;
 
-/// How often `-v` tells how far a stream is.
+/// Interval of the progress rows of `-v`.
 const TELLING: Duration = Duration::from_secs(1);
 
 /// A stream is nothing to look at.
@@ -39,7 +39,7 @@ pub(super) fn is_told(call: &Typed<Options>) -> bool {
     call.options.verbose || call.options.parsable || call.options.proctitle
 }
 
-/// What is sent, and about how much that is.
+/// The stream and its estimated size.
 pub(super) fn step(from: Option<&SendSource>, to: &str, bytes: u64, parsable: bool) -> String {
     match (from, parsable) {
         (None, false) => format!("full send of {to} estimated size is {}", nice(bytes)),
@@ -61,7 +61,7 @@ fn short<'a>(from: &'a str, to: &str) -> &'a str {
     from.strip_prefix(fs).filter(|rest| rest.starts_with(['@', '#'])).unwrap_or(from)
 }
 
-/// `-v`: how far each stream is, each second.
+/// `-v`: the progress of each stream, once per second.
 pub(super) struct Ticker {
     is_wanted: bool,
     parsable: bool,
@@ -78,7 +78,7 @@ impl Ticker {
         if !self.is_wanted {
             return;
         }
-        // Nobody can be told that standard error is closed.
+        // A closed standard error cannot be reported.
         let _ = match &mut self.now {
             Some((snapshot, last)) if snapshot == sent.snapshot => match last.elapsed() >= TELLING {
                 true => {

@@ -132,7 +132,7 @@ fn unmount_here(
     }
     drop(pool);
     let Some((_, top)) = mounts.iter().find(|(dataset, _)| dataset == name) else {
-        // It may be out of sight already, and still be used.
+        // It may be detached already and still be in use.
         let ended = if force { live.end_left(name).map_err(|error| stays(name, &error))? } else { false };
         return if ended { Ok(()) } else { Err(stays(name, &Unmounted::NotMounted)) };
     };

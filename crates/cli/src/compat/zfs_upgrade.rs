@@ -1,4 +1,4 @@
-//! `zfs upgrade`: versions of file systems, and which there are.
+//! `zfs upgrade`: upgrades file systems and lists versions.
 
 use pool::props::DatasetKind;
 use pool::props::Value;

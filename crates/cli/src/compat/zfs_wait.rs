@@ -1,4 +1,4 @@
-//! `zfs wait`: until nothing goes on in a file system.
+//! `zfs wait`: waits for the end of background activities in a file system.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn read(args: &Parsed) -> Options {
 
 /// How often the file system is looked at.
 const GLANCE: Duration = Duration::from_millis(250);
-/// What can be waited for: files without a name that nobody has open any more are gone.
+/// The only activity: freeing files in the unlinked set that are not open.
 const ACTIVITIES: [&str; 1] = ["deleteq"];
 
 /// Runs `zfs wait`.

@@ -43,7 +43,7 @@ pub(super) struct Options {
     pub(super) force: bool,
     pub(super) sequential: bool,
     pub(super) wait: bool,
-    /// What `-o` sets. The sectors of a vdev stay what they are, so it has no effect.
+    /// The properties of `-o`. The sector size of a vdev cannot change, so they have no effect.
     pub(super) properties: Vec<String>,
 }
 
@@ -161,7 +161,7 @@ impl Change<'_> {
         self.end(session, waits)
     }
 
-    /// Notes the devices; waits for the resilver if that is wanted, or nobody else would carry it out.
+    /// Records the devices. Waits for the resilver if requested, or if no server would continue it.
     fn end(&self, session: Session, waits: bool) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         session.pool().resilver_joined().map_err(|error| failed(&error.to_string()))?;

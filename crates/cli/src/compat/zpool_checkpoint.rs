@@ -49,7 +49,7 @@ fn run(call: &Call) -> Result<(), Failure> {
     let pool = session.pool();
     if discard { pool.discard_checkpoint() } else { pool.checkpoint() }
         .map_err(|error| failed(&error.to_string()))?;
-    // Without a server nothing goes on after the command.
+    // Without a server nothing continues after the command.
     let wait = discard && (wait || call.live().is_none());
     while wait && pool.checkpointed().is_some() {
         pool.sync().map_err(|error| failed(&error.to_string()))?;

@@ -93,7 +93,7 @@ fn run(call: &Call) -> Result<(), Failure> {
         let why = pool.trouble().map_or_else(String::new, |trouble| trouble.why);
         Failure::refused(format!("cannot clear errors for {name}: {error}")).hint(why)
     })?;
-    // Without a server there is nobody who keeps events or waits for devices.
+    // Without a server no process keeps events or waits for devices.
     if !session.is_live() {
         return Ok(());
     }

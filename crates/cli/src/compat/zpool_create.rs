@@ -122,7 +122,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     no_effect::warn(console, root.iter().copied());
     let mut creation = dataset_values::creation(&root, None, &offered).map_err(|error| failed(&error))?;
     let key = creation.encrypt(None, &offered).map_err(|error| failed(&error))?;
-    // The name by which the pool goes until it is exported.
+    // The temporary name of the pool until it is exported (`-t`).
     let called = call.options.temporary_name.as_deref().unwrap_or(name);
     if is_taken(called)? {
         return Err(failed(&reason::POOL_EXISTS));
@@ -225,11 +225,11 @@ fn check_place(
     Ok(())
 }
 
-/// A pool that is being made: all that was asked for was found right.
+/// A pool to make, after all checks.
 struct New<'a> {
     call: &'a Typed<'a, Options>,
     name: &'a str,
-    /// The name by which it goes until it is exported.
+    /// The temporary name until it is exported (`-t`).
     called: &'a str,
     layout: &'a Spec,
     devices: &'a [PathBuf],
@@ -238,18 +238,17 @@ struct New<'a> {
 impl New<'_> {
     /// Makes the pool, exports it, and enters it into the list of imported pools, for its server to take.
     ///
-    /// # Errors
-    /// Somebody took the name or a device meanwhile, or a device refuses; then nothing is left.
+    /// # Errors Another process took the name or a device meanwhile, or a device refuses. Then nothing is left of the pool.
     fn make(&self, wanted: Wanted, creation: Creation) -> Result<Guid, Failure> {
         let New { call, name, called, layout, devices } = *self;
         let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
-        // From here to the entry of the new pool nobody else gives this name to one.
+        // From here until the pool is listed, the name is reserved.
         let claim = state::known().claim(called).map_err(open::NotOpen::from)?;
         if claim.is_none() || is_taken(called)? {
             return Err(failed(&reason::POOL_EXISTS));
         }
         let disks = open_all(devices).map_err(|error| Action::Create(name).refused_by(&error))?;
-        // Somebody may have used them since they were looked at; now nobody does.
+        // Another process may have used them since the checks. They are locked now.
         check_use(devices, call.options.force, Action::Create(name), call)?;
         let (tops, aux) = opened(layout, &disks);
         let (caches, spares) = aux.split_at(layout.caches.len());
@@ -273,7 +272,7 @@ impl New<'_> {
         let kept = owner_quota::apply(&pool, name, &quotas);
         let kept = kept.map_err(|refusal| pool::Error::Unsupported(refusal.to_string()));
         if let Err(error) = kept.and_then(|()| pool.export()) {
-            // Half a pool is none: its devices are as unused as before.
+            // No half-made pool is left: its devices are unused again.
             disks.iter().for_each(|disk| drop(labels::clear(disk)));
             return Err(failed(&error));
         }
@@ -300,7 +299,7 @@ impl New<'_> {
     }
 }
 
-/// Takes back a new pool that nobody serves. Where a process holds a device of it, the pool stays.
+/// Removes a new pool without a server. If another process holds a device of it, the pool stays.
 fn unmake(guid: Guid, devices: &[PathBuf], console: &mut Console) {
     let open = |path| -> Option<Arc<dyn Disk>> {
         Some(Arc::new(pool::open_disk(path, Access::ReadWrite { exclusive: true }).ok()?))
@@ -405,7 +404,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
     })
 }
 
-/// Whether the root file system can be mounted where it will belong: at `property`, or in a folder called as the pool.
+/// Checks that the root file system can be mounted: at `property`, or in a folder named like the pool.
 fn check_mountpoint(altroot: Option<&str>, property: Option<&str>, name: &str) -> Result<(), Failure> {
     let inside = match property {
         None => format!("/{name}"),
@@ -519,7 +518,7 @@ const SIGNATURES: [(usize, &[u8], &str); 7] = [
     (0x218, b"LVM2 001", "LVM2_member"),
 ];
 
-/// The file system whose signature a device bears.
+/// The file system whose signature is on a device.
 fn filesystem_on(disk: &FileDisk) -> Option<&'static str> {
     let mut start = vec![0; disk.size().min(0x10048) as usize];
     disk.read_at(&mut start, 0).ok()?;

@@ -1,4 +1,4 @@
-//! What `zpool create` is to make, as far as the options `-o` and `-R` say it.
+//! The pool that the options `-o` and `-R` of `zpool create` describe.
 
 use crate::args::Assignments;
 use format::config::VERSION_FEATURES;

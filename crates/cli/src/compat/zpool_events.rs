@@ -1,4 +1,4 @@
-//! `zpool events`: what happened to pools since they were imported.
+//! `zpool events`: events of pools since their import.
 //!
 //! From:   the servers that hold them, which keep the newest events in memory.
 //! To:     standard output.

@@ -58,7 +58,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Between commands a pool is exported already: what is left is to note it and forget the pool.
+/// Without a server, a pool is exported between commands already. This only records it and removes the pool from the list.
 fn export_one(call: &Typed<Options>, known: &KnownPool) -> Result<(), Failure> {
     if let Some(client) = client::server_of(&known.name, call.around)? {
         let stop = Stop { destroy: false, force: call.options.force, command: Some(call.line.clone()) };
@@ -84,7 +84,7 @@ fn export_one(call: &Typed<Options>, known: &KnownPool) -> Result<(), Failure> {
         Err(NotOpen::Failed { source: error @ pool::Error::Busy { .. }, .. }) => {
             return Err(Action::Export(&known.name).failed(reason::BUSY).hint(error.to_string()));
         }
-        // A pool that is not there any more can be forgotten all the same.
+        // A missing pool can be removed from the list, too.
         Err(_) => {}
     }
     state::known().forget(known.guid).map_err(|error| NotOpen::from(error).into())

@@ -1,4 +1,4 @@
-//! `zpool import`: what is imported stands in the file of known pools.
+//! `zpool import`: adds pools to the file of known pools.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ fn read(args: &Parsed) -> Options {
 /// Where devices are sought unless `-d` says otherwise.
 const FOLDERS: [&str; 3] = ["/dev/disk/by-id", "/dev/disk/by-path", "/dev"];
 
-/// What an imported pool is to be like.
+/// Options of an imported pool.
 #[derive(Clone, Default)]
 struct Wanted {
     altroot: Option<String>,
@@ -134,7 +134,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let wanted = match read_options(call)? {
         Ok(wanted) => Wanted { recovery, to_checkpoint: call.options.checkpoint, ..wanted },
         Err(line) => {
-            // OpenZFS says so and ends as if all were well.
+            // OpenZFS prints this and exits with status 0.
             console.remark(&line);
             return Ok(());
         }
@@ -160,7 +160,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
 }
 
-/// The pools there are, and what one that is imported is to be like.
+/// The pools that were found, and the options for an import.
 struct Pools {
     /// Those that are imported.
     known: Vec<KnownPool>,
@@ -335,7 +335,7 @@ fn discover(call: &Typed<Options>) -> Result<Vec<Found>, Failure> {
     Ok(pool::discover(&places))
 }
 
-/// Says of each file that `-d` names what its partition table has to do with it that no pool was found there.
+/// For each file named by `-d` without a pool: explains the failure from its partition table.
 fn why_none(call: &Typed<Options>, console: &mut Console) {
     let named = call
         .options
@@ -368,7 +368,7 @@ fn import_one(
         let failure = action.failed(error);
         return Err(if new_name.is_some() { failure } else { failure.hint(NEW_NAME) });
     }
-    // Until it is known nobody else gives this name to a pool.
+    // The name is reserved until the pool is in the list.
     let claim = state::known().claim(name).map_err(NotOpen::from)?;
     if claim.is_none() || state::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name) {
         return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
@@ -508,7 +508,7 @@ fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(),
     if call.options.load_keys { mount_encrypted(call, name, console) } else { Ok(()) }
 }
 
-/// Has the server of a pool that was just imported load all keys and mount what they open.
+/// Lets the server of a just imported pool load all keys and mount their datasets.
 pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
     let Some(client) = client::server_of(name, call.around)? else {
         return Err(Action::Mount(name).failed("its server does not run"));
@@ -521,8 +521,7 @@ pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) ->
     }
 }
 
-/// Starts the servers of imported pools that have none: those that died, or all after a restart of the machine. Gives
-/// whether there was any.
+/// Starts missing servers of imported pools: those that died, or all after a reboot. Returns whether there was any.
 fn resume(call: &Typed<Options>, pools: &[KnownPool], console: &mut Console) -> Result<bool, Failure> {
     let mut any = false;
     for pool in pools {

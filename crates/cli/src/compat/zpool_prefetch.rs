@@ -26,7 +26,7 @@ fn read(args: &Parsed) -> Options {
     Options { kind: args.text("t") }
 }
 
-/// Runs `zpool prefetch`. Pools with clones are only read, and their tables are never asked: of those nothing is brought in.
+/// Runs `zpool prefetch`. It does not prefetch tables of cloned blocks, because they are not looked up on disk.
 ///
 /// # Errors
 /// Usage; a pool that is not there.

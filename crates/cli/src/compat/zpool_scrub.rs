@@ -1,6 +1,6 @@
 //! `zpool scrub`.
 //!
-//! A pool that no server holds is held by the command itself: then `scrub` stays until it is done, as with `-w`.
+//! If no server holds the pool, the command itself does. Then `scrub` waits until it is done, as with `-w`.
 
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ fn one(call: &Typed<Options>, name: &str, dates: [Option<u64>; 2]) -> Result<(),
     let done = match verb {
         "cancel scrubbing" => pool.cancel_scrub(),
         "pause scrubbing" => match pool.pause_scrub() {
-            // Of one that came to its end since there is nothing to say.
+            // A scrub that has ended since is not reported.
             Err(pool::Error::NotScrubbing) if matches!(pool.scan(), Ok(Some(_))) => Ok(()),
             other => other,
         },

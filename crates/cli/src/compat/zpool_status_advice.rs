@@ -1,4 +1,4 @@
-//! What `zpool status` says is wrong with a pool, and what to do about it, in OpenZFS's words where OpenZFS says it.
+//! The lines `status:` and `action:` of `zpool status`, in OpenZFS's words if it has some.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub struct Advice {
     pub message: Option<&'static str>,
 }
 
-/// What comes before all else: nothing is written, or data is about to be lost.
+/// The most urgent cases: the pool takes no writes, or data may be lost soon.
 fn pressing_advice(view: &PoolView) -> Option<Advice> {
     if let Some(halted) = view.halted() {
         return Some(advice_on_halted(&view.name, &halted));

@@ -1,4 +1,4 @@
-//! `zpool upgrade`: features and versions of pools, and which there are.
+//! `zpool upgrade`: upgrades pools and lists features and versions.
 //!
 //! Of several pools each is upgraded by the server that holds it; what is said about all of them is said here, once.
 

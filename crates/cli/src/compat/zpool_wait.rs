@@ -1,4 +1,4 @@
-//! `zpool wait`: until nothing goes on in a pool.
+//! `zpool wait`: waits for the end of background activities in a pool.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let mut shown = Rows { call, wanted, repeat, last: None };
     loop {
-        // Without a server nothing goes on between two commands.
+        // Without a server nothing runs between two commands.
         let failed = |error| Failure::refused(format!("cannot wait for {name}: {error}"));
         let left = figures.as_ref().map_or(Ok([0; ACTIVITIES.len()]), remaining).map_err(failed)?;
         shown.tell(&left, console)?;

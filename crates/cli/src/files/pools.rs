@@ -1,7 +1,7 @@
 //! The pools that one command works on, each open once.
 //!
 //! From:   the places on the command line, and what the command means to do there.
-//! To:     file systems; [`Pools::finish`] writes everything and lets the pools go.
+//! To:     file systems; [`Pools::finish`] writes everything and closes the pools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,12 +24,13 @@ pub struct Pools {
     live: Option<Arc<Live>>,
 }
 
-/// Tells the kernel of changes in a file system that is mounted by this process: they did not come through it.
+/// Notifies the kernel of changes in a file system that this process has mounted, because the changes did not come through
+/// the mount.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel(Option<(Arc<Live>, String)>);
 
 impl Kernel {
-    /// `name` in `dir` means something else than before, or nothing. Not to be called from inside a change.
+    /// `name` in `dir` was changed or removed. Do not call it from inside a change.
     pub fn entry(&self, dir: ObjectId, name: &[u8]) {
         if let Some((live, dataset)) = &self.0 {
             live.changed_entry(dataset, dir, name);
@@ -123,7 +124,7 @@ impl Pools {
         Ok(zpl::Session::new(fs, Checks::Holder, &Settings::default(), (0, 0)))
     }
 
-    /// Writes everything and lets the pools go. File systems must not be used any more.
+    /// Writes everything and closes the pools. File systems must not be used after this.
     ///
     /// # Errors
     /// Something could not be written; that pool is as of its last sync.

@@ -92,7 +92,7 @@ pub struct Walk {
     path: Vec<u8>,
     levels: Vec<Level>,
     entered: Entered,
-    /// A folder that could not be read; it is said before the walk goes on.
+    /// A folder that could not be read; it is reported before the walk continues.
     failed: Option<(Vec<u8>, Unread)>,
 }
 

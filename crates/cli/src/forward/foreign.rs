@@ -1,4 +1,4 @@
-//! Commands that look at a pool of root, typed by another user: the server of the pool has them carried out.
+//! Reading commands of another user on root's pool, which run in the server of the pool.
 //!
 //! From:   a reading command whose operands name no pool of this user.
 //! To:     the socket for visitors of that pool; what the command prints there is printed here.
@@ -14,8 +14,8 @@ use crate::open::{NotOpen, pool_of};
 use crate::out::Console;
 use crate::{state, visit};
 
-/// Has a command about pools that root shares carried out by their server. Gives its exit status; `None` if the command is
-/// about pools of this user, or is none that looks at pools.
+/// Runs a command on pools that root shares in their server. Returns its exit status; `None` if the command is about pools
+/// of this user, or does not read pools.
 ///
 /// # Errors
 /// The command may not be asked for, names pools of both users, or its answer does not come.

@@ -1,4 +1,4 @@
-//! Pools that other users of this machine have imported: such a pool is not missing, and nobody is told so.
+//! Pools that other users of this machine have imported. Such a pool must not be reported as missing.
 //!
 //! From:   the kernel's list of mounts and the folder of the sockets for visitors, which everybody may read.
 

@@ -1,4 +1,4 @@
-//! Devices of a live pool that are not where they were: moved, or without a name.
+//! Moved or deleted device files of a served pool.
 //!
 //! From:   the files that the pool's server has open, as the system shows them.
 //! To:     paths by which this process opens the same files.
@@ -33,7 +33,7 @@ pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
     Some(paths.filter(is_device).collect())
 }
 
-/// What the server that holds an imported pool knows of it, also where the pool cannot be read from here.
+/// Facts from the server of an imported pool, even if the pool cannot be read from here.
 pub fn figures_of(name: &str, known: Option<&KnownPool>) -> Option<Figures> {
     if !crate::connect::is_used() {
         return None;

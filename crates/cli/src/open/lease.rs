@@ -48,7 +48,8 @@ pub(super) fn connected(name: &str, found: &Found) -> Result<Option<Client>, Not
     Ok(client.filter(|client| client.guid == found.config.pool_guid.0))
 }
 
-/// Notes which keys the server of a pool has: `keystatus` is about them. A connection that holds a state is not asked anything else.
+/// Records the keys that the server of a pool has loaded, for `keystatus`. It uses a connection of its own, because a
+/// connection with a lease answers nothing else.
 pub(super) fn note_keys(pool: &Pool, name: &str, found: &Found) {
     if pool.has_encrypted()
         && let Ok(Some(client)) = connected(name, found)

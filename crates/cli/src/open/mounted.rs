@@ -1,4 +1,4 @@
-//! What this user has mounted, by the names that datasets have now.
+//! The mounts of this user, with the present names of their datasets.
 //!
 //! From:   the kernel's list of mounts, and the servers, which know of renames.
 //! To:     commands that show or change mounts.
@@ -11,7 +11,7 @@ use server::mountinfo::Mounted;
 use super::pool_of;
 use crate::around::Surroundings;
 
-/// What is mounted by this user, by the names that it has now.
+/// The mounts of this user, with the present names of their datasets.
 pub fn mounted(around: &Surroundings) -> Vec<Mounted> {
     let mut all = kernel_mounts();
     let pools: BTreeSet<String> = all.iter().map(|mount| pool_of(&mount.dataset).to_owned()).collect();
@@ -56,7 +56,7 @@ fn names_now(pool: &str, around: &Surroundings) -> Vec<(PathBuf, String)> {
     own.into_iter().map(|(name, point)| (point, name)).collect()
 }
 
-/// What is mounted by this user, as the kernel has it.
+/// The mounts of this user, from the kernel's list.
 pub fn kernel_mounts() -> Vec<Mounted> {
     let user = rustix::process::geteuid().as_raw();
     let mut all = server::mountinfo::mounted().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Why a pool is not open, and what is said of it.
+//! Why a pool is not open, and the messages for it.
 
 use std::path::{Path, PathBuf};
 
@@ -85,7 +85,7 @@ impl NotOpen {
         NotOpen::NoPool { path: path.to_path_buf(), why: pool::why_no_pool(path) }
     }
 
-    /// The failure of opening the dataset `name`: that its pool is missing means that it is.
+    /// The failure of opening the dataset `name`. A missing pool means a missing dataset.
     pub fn dataset(self, name: &str) -> Failure {
         match self {
             NotOpen::Missing(_) => Action::Open(name).failed(reason::DATASET_MISSING),

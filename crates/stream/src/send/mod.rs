@@ -198,7 +198,7 @@ impl<'a> Sender<'a> {
         if !info.is_snapshot() {
             info.phys.guid = guid_of_head(&info);
             info.name += HEAD;
-            // What a head holds is younger than all that it was made from.
+            // The contents of a head are younger than all its sources.
             info.phys.creation_txg = Txg(u64::MAX);
         }
         Ok(info)
@@ -290,7 +290,7 @@ impl<'a> Sender<'a> {
     ) -> Result<impl Iterator<Item = Result<Touched>> + use<'a>> {
         let mut info = self.pool.dataset(&to.name())?;
         if !info.is_snapshot() {
-            // What a head holds is younger than all that it was made from.
+            // The contents of a head are younger than all its sources.
             info.phys.creation_txg = Txg(u64::MAX);
         }
         self.check_earlier(&info, from)?;

@@ -1,4 +1,4 @@
-//! Subcommands that OpenZFS has and this build does not: their command lines are understood, and refused with the reason.
+//! Subcommands of OpenZFS that this build does not support. Their command lines are parsed and refused with the reason.
 
 pub mod zfs;
 pub mod zpool;

@@ -1,4 +1,4 @@
-//! Subcommands of `zfs` that are not there yet.
+//! Subcommands of `zfs` that are not supported yet.
 
 use crate::args::{flag, value};
 use crate::command::{Command, Run};

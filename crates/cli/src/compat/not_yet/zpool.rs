@@ -1,4 +1,4 @@
-//! Subcommands of `zpool` that are not there yet.
+//! Subcommands of `zpool` that are not supported yet.
 
 use crate::args::value;
 use crate::command::{Command, Run};

@@ -1,7 +1,7 @@
 //! Output of a program, which may never end. Reading stops when the command stops.
 //!
-//! From:   a program to start; what says that nobody waits for it any more.
-//! To:     what it printed, if it ended well.
+//! From:   a program to start, and the stop signal of the command.
+//! To:     its output, if it succeeded.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -14,9 +14,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use super::OUTPUT_MAX;
 use crate::around::Served;
 
-/// How often it is looked whether to go on.
+/// Interval of the checks whether to continue.
 const GLANCE: Duration = Duration::from_millis(20);
-/// How long what a program left behind may keep its output open.
+/// How long child processes of a finished program may keep its output open.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A program that runs.
@@ -47,7 +47,7 @@ impl Running<'_> {
         }
     }
 
-    /// All that it prints, as far as anybody listens. `None` when it is to stop.
+    /// All its output. `None` if the command must stop.
     fn read(&mut self) -> Option<Vec<u8>> {
         let mut stdout = self.child.stdout.take()?;
         let (mut output, mut part, mut ended) = (Vec::new(), [0; 4096], None::<Instant>);
@@ -69,7 +69,7 @@ impl Running<'_> {
         (!self.stops()).then_some(output)
     }
 
-    /// Whether it ended well. `None` when it is to stop.
+    /// Whether it succeeded. `None` if the command must stop.
     fn wait(&mut self) -> Option<bool> {
         let mut pause = Duration::from_millis(1);
         while !self.has_ended() {
@@ -83,7 +83,7 @@ impl Running<'_> {
     }
 }
 
-/// What `command` prints, if it ends well before `served` stops.
+/// Output of `command`, if it succeeds before `served` stops.
 pub(super) fn of(mut command: Command, served: Option<&Served>) -> Option<String> {
     if served.is_some_and(Served::stops) {
         return None;

@@ -137,8 +137,7 @@ fn invalid(why: impl std::fmt::Display) -> Failure {
 impl Spec {
     /// Groups `words` and finds the devices.
     ///
-    /// # Errors
-    /// The words make no pool, or a device is not there.
+    /// # Errors The words describe no valid pool, or a device is missing.
     pub(super) fn parse(words: &[String]) -> Result<Spec, Failure> {
         let (mut spec, mut class, mut seen) = (Spec::default(), Class::Data, Vec::new());
         let mut rest = words;
@@ -300,7 +299,7 @@ fn device(word: &str) -> Result<PathBuf, Failure> {
     }
     let failure = Failure::refused(format!("cannot open '{word}': no such device in /dev"))
         .hint("must be a full path or shorthand device name");
-    // People make images in the folder where they are.
+    // A bare name means an image in the working directory.
     let file = state::absolute(Path::new(word));
     Err(if file.is_file() { failure.hint(format!("the file here is '{}'", file.display())) } else { failure })
 }

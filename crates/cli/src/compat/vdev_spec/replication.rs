@@ -1,4 +1,5 @@
-//! Whether the vdevs of a new pool survive the same losses: a pool is as safe as its least safe vdev.
+//! Checks that all vdevs of a new pool survive the loss of the same number of devices, because a pool is only as safe as its
+//! least safe vdev.
 //!
 //! From:   the groups of a new pool.
 //! To:     the lines that `zpool create` and `zpool add` print unless they are told `-f`.
@@ -14,7 +15,7 @@ use super::{Class, Group, Spec, Top};
 /// Devices of one vdev may differ by so many bytes.
 const FUZZ: u64 = 16 << 20;
 
-/// How a vdev keeps what is on it.
+/// Redundancy of a vdev.
 #[derive(Debug, PartialEq, Eq)]
 struct Level {
     kind: &'static str,

@@ -295,7 +295,7 @@ fn find<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {
 fn counters(view: &PoolView) -> Counters {
     let Some(session) = view.session() else { return Counters::default() };
     if session.is_leased() {
-        // A server that just ended counted nothing that anybody could tell.
+        // The counters of a server that just ended are lost.
         let Some(told) = session.counters() else { return Counters::default() };
         let read = |(guid, counted): (u64, server::LeafCounters)| {
             let times = IoTimes::from_words(&counted.times)?;
