@@ -110,7 +110,7 @@ impl<'a> Console<'a> {
         self.failed
     }
 
-    /// Ends the command: says what is left to say, gives the exit status.
+    /// Ends the command: prints the remaining messages and returns the exit status.
     pub fn finish(mut self, ended: Result<(), Failure>, usage: impl FnOnce() -> String) -> u8 {
         let ended = match self.out.flush() {
             Err(error) if ended.is_ok() => Err(Failure::from(error)),
@@ -162,7 +162,7 @@ impl<W: Write> Write for Shown<W> {
     }
 }
 
-/// A text that commands no terminal: control characters but for line ends and tabs, and bytes that are no text, become
+/// Text that cannot control a terminal: control characters, except line ends and tabs, and bytes that are no text become
 /// [`octal`] numbers.
 fn harmless(text: &[u8]) -> Cow<'_, [u8]> {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
@@ -183,7 +183,7 @@ fn harmless(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(shown.into_bytes())
 }
 
-/// A line without anything that commands a terminal, for what is written past a [`Console`].
+/// A line that cannot control a terminal, for output that bypasses a [`Console`].
 #[must_use]
 pub fn harmless_line(line: &str) -> String {
     String::from_utf8_lossy(&harmless(line.as_bytes())).into_owned()
@@ -195,7 +195,7 @@ pub fn octal(byte: u8) -> String {
     format!("\\{byte:04o}")
 }
 
-/// A name on one line, which commands no terminal: control characters, bytes that are no text, and the backslash are
+/// A name on one line that cannot control a terminal: control characters, bytes that are no text, and the backslash are
 /// written as [`octal`] numbers.
 #[must_use]
 pub fn quoted(name: &[u8]) -> String {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_explains_is_said_to_people_only() {
+    fn explanations_are_printed_to_terminals_only() {
         for (watched, said) in [(false, ""), (true, "nothing is shared\n")] {
             let mut err = Vec::new();
             let mut console = Console::new(io::sink(), &mut err).watched(watched);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_commands_a_terminal_but_pipes_get_what_there_is() {
+    fn control_characters_are_escaped_on_terminals_and_unchanged_in_pipes() {
         let name = "a\x1b]0;b\x07\u{9b}2J\u{e4}\tc";
         let shown = "a\\0033]0;b\\0007\\0302\\02332J\u{e4}\tc";
         for (terminal, wanted) in [(true, shown), (false, name)] {

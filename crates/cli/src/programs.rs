@@ -1,8 +1,8 @@
 //! `zfs` and `zpool`: from the words of a command line to a subcommand.
 //!
 //! From:   the words behind the program's name.
-//! To:     the subcommand, here or in a server ([`forward`]). What OpenZFS says about a command line before it looks at any
-//!         pool is said here, from the tables in [`compat`].
+//! To:     the subcommand, here or in a server ([`forward`]). Errors that OpenZFS reports before it opens a pool are
+//!         reported here, from the tables in [`compat`].
 
 use std::ffi::OsString;
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_says_so() {
+    fn unsupported_commands_say_so() {
         let (status, out, err) = call(Program::Zfs, "jail 1 tank/a");
         assert_eq!((status, out.as_str()), (1, ""));
         assert!(err.starts_with("cenote: not supported yet: zfs jail (there is no kernel module"), "{err}");

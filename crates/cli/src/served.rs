@@ -1,4 +1,4 @@
-//! Carrying out command lines for clients, inside the process that holds the pool.
+//! Running command lines for clients, in the process that holds the pool.
 //!
 //! From:   `server`, which hands over a client's words with its standard input, output and error.
 //! To:     the same code that runs on a pool which nobody holds.
@@ -58,9 +58,8 @@ impl server::Commands for Roof {
             }
             _ => return own::served(&job.words, around, console),
         };
-        // Datasets and properties are changed by one command at a time; who only looks waits for nobody.
-        // A long command takes the turn when it needs it: a scrub to begin, a receive to begin and to end. Files are
-        // changed beside each other.
+        // Only one command at a time changes datasets and properties; reading commands take no lock. A long command takes
+        // the turn when it needs it: a scrub to begin, a receive to begin and to end. Files are changed beside each other.
         let waits = command(program, job).is_none_or(|command| command.beside == Beside::Alone);
         let turn = if waits { around.served.as_ref().map(Served::turn) } else { None };
         let _turn = match turn.transpose() {

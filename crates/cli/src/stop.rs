@@ -87,6 +87,6 @@ fn is_ignored(signal: i32) -> bool {
 
 /// Makes writing beyond the limit of file sizes (`ulimit -f`) an error like any other, not a sudden death.
 pub fn take_size_limit_as_error() {
-    // Where the system refuses even this, what it does to a process over its limit is its own affair.
+    // If the system refuses even this, a process over its limit gets the default treatment.
     let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }

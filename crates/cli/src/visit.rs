@@ -1,4 +1,4 @@
-//! What other users of the machine may ask of a pool that belongs to root: the list of commands, and nothing that is not on it.
+//! The commands that other users of the machine may run on root's pools. All other commands are refused.
 //!
 //! From:   a command line taken apart, in the visitor's process, in the pool's server, and in the reader that answers.
 //! To:     permission, or the one line that says why not. The rules are those of OpenZFS, where everybody may open
@@ -27,8 +27,8 @@ const MEMORY_MAX: u64 = 512 << 20;
 const PROCESSOR_SECONDS: u64 = 20;
 const NICENESS: i32 = 10;
 
-/// Whether a command is one that other users may ask for, as far as its kind goes. A command that only looks as long as it
-/// has no operands is none with operands, or with an option that makes it do something.
+/// Whether other users may run a command of this kind. Some commands only read without operands; with operands, or with an
+/// option that changes something, they are refused.
 #[must_use]
 pub fn is_allowed(command: &Command, args: &Parsed) -> bool {
     command.visitors.is_some_and(|allowed| {

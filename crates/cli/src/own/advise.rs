@@ -88,7 +88,7 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
     Ok(0)
 }
 
-/// What a word means: one that names no file but a dataset of a pool stands for all that is in it.
+/// The source of a word. A word that names a dataset and no file stands for the contents of the dataset.
 fn meant(place: &Place, around: &Surroundings) -> Place {
     let named = match place {
         Place::Local(path) if path.symlink_metadata().is_err() => path.to_str(),

@@ -1,4 +1,4 @@
-//! The command lines of cenote's own commands, but for those of measuring.
+//! The command lines of cenote's own commands, except those for measuring.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -33,8 +33,7 @@ const NOT_ON_TERMINAL: [&str; 2] = ["All configurations", "CPU and devices"];
 
 /// Carries out the command. Gives the exit status.
 ///
-/// # Errors
-/// Nothing could be measured, or not everything; what was is printed before.
+/// # Errors Not everything could be measured. The finished results are printed before.
 pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
     let experiment = args.experiment.as_deref().map(Experiment::read).transpose();
     let experiment = experiment.map_err(|error| Failure::refused(format!("cannot read {error}")))?;
@@ -50,7 +49,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
         bench::run(&plan, &mut source, &screen)
     });
     screen.finish();
-    // What was measured before something failed may have taken hours.
+    // The results before a failure may have taken hours, so they are kept.
     let (report, ended) = match measured {
         Ok(report) => (Some(report), None),
         Err(ended) => (ended.report.map(|report| *report), Some(ended.error)),

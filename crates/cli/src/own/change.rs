@@ -85,7 +85,7 @@ fn remove_tree(
     stop: &Stop,
 ) -> Result<(), Unread> {
     let mut todo = vec![(dir, name.to_vec(), id)];
-    // The folders of `todo`: in a damaged or hostile pool one may contain itself.
+    // The folders of `todo`. In a damaged or hostile pool, a folder may contain itself.
     let mut open = HashSet::from([id]);
     while let Some((parent, name, id)) = todo.last().cloned() {
         let depth = todo.len();

@@ -31,7 +31,7 @@ struct Verdict {
     objects: u64,
     directories: u64,
     files: u64,
-    /// Datasets into whose files nobody looked, and why.
+    /// Datasets whose files were not checked, with the reasons.
     unseen: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Commands of cenote's own that are carried out by the server of the pool that they change.
+//! Commands of cenote's own that run in the server of the pool that they change.
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -37,7 +37,7 @@ const PER_FILE: u64 = 4 << 10;
 const OVERHEAD: u64 = 16 << 20;
 /// Sizes of images are multiples of this.
 const GRAIN: u64 = 1 << 20;
-/// Reserve that keeps a full pool alive: a 32nd, but at least this much, of half the pool at most.
+/// Reserve that keeps a full pool usable: a 32nd of the pool, at least this much, at most half of the pool.
 const SLOP_MIN: u64 = 128 << 20;
 
 /// Carries out `mkfs`. Gives the exit status.
@@ -96,7 +96,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         pool.export().map_err(|error| failed(&error))
     });
     if made.is_err() || stop.asked() {
-        // Half an image is none; that it cannot be removed is worth a word of its own.
+        // An incomplete image is removed. A failure of the removal is reported, too.
         if let Err(error) = std::fs::remove_file(&mkfs.image) {
             console.remark(&format!("'{image}' is incomplete and cannot be removed: {}", io_words(&error)));
         }
@@ -220,7 +220,7 @@ fn size_to_fit(folder: Node) -> u64 {
     let mut todo = vec![folder];
     let mut need = OVERHEAD;
     while let Some(folder) = todo.pop() {
-        // What cannot be read is the copy's to say.
+        // The copy itself reports read errors.
         let Ok(children) = folder.children() else { continue };
         for child in children.flatten() {
             let Ok(facts) = child.node.facts() else { continue };

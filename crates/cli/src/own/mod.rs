@@ -245,7 +245,7 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
 }
 
 impl Command {
-    /// What its server has to do with: datasets in which it changes files, a pool whose live values it wants.
+    /// Names whose server must run it: datasets in which it changes files, or a pool whose live values it needs.
     fn held(&self) -> Vec<&str> {
         match self {
             Command::Cp(Cp { destination: Place::InPool(place), .. }) => vec![place.dataset.as_str()],

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::own::args::{place, size};
 use crate::place::Place;
 
-/// Arguments that say nothing where there is no data but a table.
+/// Arguments that have no meaning with a table instead of data.
 const OF_DATA: [&str; 16] = [
     "goal",
     "disk_write",

@@ -1,4 +1,4 @@
-//! Standard input that outlasts neither Ctrl-C nor the time.
+//! Standard input with a time limit, which Ctrl-C ends.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Bytes read from standard input at a time, and how many such pieces wait.
 const STREAM_STEP: usize = 1 << 20;
 const STREAM_READY: usize = 4;
-/// How long a stream may be silent before its reader may look at Ctrl-C and the time.
+/// After this long without data, the reader checks for Ctrl-C and the time limit.
 const STREAM_WAIT: Duration = Duration::from_millis(100);
 
 /// Standard input, read by a thread; one that is silent says [`io::ErrorKind::WouldBlock`].
@@ -18,7 +18,7 @@ pub(super) struct Stdin {
     present: Vec<u8>,
     at: usize,
     ended: bool,
-    /// Tells the thread that nobody listens any more.
+    /// Tells the thread that the receiver is gone.
     over: Arc<AtomicBool>,
 }
 
@@ -26,7 +26,7 @@ impl Stdin {
     pub(super) fn new() -> Stdin {
         let (sender, pieces) = sync_channel(STREAM_READY);
         let over = Arc::new(AtomicBool::new(false));
-        // It is not waited for: it may sit in a read that never ends.
+        // The thread is not joined, because its read may never end.
         let heard = over.clone();
         std::thread::spawn(move || read_stdin(&sender, &heard));
         Stdin { pieces, present: Vec::new(), at: 0, ended: false, over }

@@ -1,5 +1,5 @@
-//! Files for results. Whether they can be written is tried before hours are spent, and leaves nothing; they come into place
-//! whole or not at all.
+//! Files for results. A test before the measurement, which may take hours, shows whether they can be written, and leaves
+//! nothing. They appear complete or not at all.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -51,7 +51,7 @@ impl Output {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
         let permissions = there.map_or_else(|| Permissions::from_mode(MODE), |there| there.permissions());
-        // Without a name: whatever ends the command, nothing is left.
+        // The file has no name yet, so nothing is left if the command ends early.
         tempfile::tempfile_in(folder).map_err(|error| failed(system_reason(error)))?;
         let target = Target::Beside(folder.to_owned(), permissions);
         Ok(Output { path: place, target })

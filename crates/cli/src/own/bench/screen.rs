@@ -1,4 +1,4 @@
-//! What goes on, on a terminal: a table that fills, and a line about what is being measured.
+//! Progress on a terminal: a table that fills, and a line about the present measurement.
 
 use std::io::Write;
 use std::sync::Mutex;

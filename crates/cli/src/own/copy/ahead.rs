@@ -1,4 +1,4 @@
-//! What there is to copy, counted ahead of the copy.
+//! Counting files and bytes ahead of the copy.
 //!
 //! From:   the sources; names and sizes, no data.
 //! To:     the total and the time left of the bar; and, for a copy out of a pool, a line that says beforehand how long the
@@ -16,8 +16,8 @@ use super::progress::Progress;
 
 /// A shorter file counts by its length, holes or not.
 const SPARSE_MIN: u64 = 1 << 20;
-/// What takes less than this part of its length in a pool is mostly holes, or else compresses uncommonly well: it is
-/// looked at.
+/// A file that takes less than this part of its length in a pool is mostly holes or compresses very well. Its holes are
+/// counted.
 const SPARSE_PART: u64 = 8;
 
 /// What was counted.
@@ -28,13 +28,13 @@ pub struct Ahead {
     bytes: u64,
     /// Bytes that those in pools take there.
     stored: u64,
-    /// Files with several names that were met: a copy has them once.
+    /// Visited files with several names, because each is copied once.
     met: HashSet<(u64, u64)>,
 }
 
 impl Ahead {
-    /// Counts `nodes` and all below them, and tells `progress` of each file; `None` when it was `over` before the end. What
-    /// cannot be read is the copy's to say.
+    /// Counts `nodes` and everything below them, and reports each file to `progress`. `None` if it was `over` before the
+    /// end. The copy itself reports read errors.
     pub fn count(nodes: Vec<Node>, progress: &Progress, over: impl Fn() -> bool) -> Option<Ahead> {
         let mut ahead = Ahead::default();
         let mut todo = nodes;

@@ -1,6 +1,6 @@
-//! The work of a copy: one thread walks the folders and makes them, others copy what is in them.
+//! The threads of a copy: one walks and makes the folders, others copy the files.
 //!
-//! What is collected grows with the number of folders and of files with several names, and with nothing else.
+//! Memory grows with the number of folders and of files with several names, and with nothing else.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,13 +44,13 @@ struct Names<S: Sink> {
 }
 
 enum State<S: Sink> {
-    /// Somebody copies it; these names are to be given to the copy.
+    /// A thread copies it; the copy gets these names later.
     Copying(Vec<Job<S>>),
     Made(S::Made),
 }
 
-/// A folder of the destination that is being filled. The last one to let it go gives it its final attributes, and then lets
-/// its parent go: the final mode of a parent may not allow to enter it any more.
+/// A folder of the destination that is being filled. When its last user drops it, it gets its final attributes, and then its
+/// parent is dropped, because the final mode of a parent may forbid entering it.
 struct Open<S: Sink> {
     dir: S::Dir,
     finish: Option<(Wanted, Node)>,
@@ -89,7 +89,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
     }
 
-    /// Copies everything; what cannot be copied was said and counted.
+    /// Copies everything. Errors are reported and counted.
     pub fn run(&self, roots: Vec<Root<S>>) {
         if self.workers == 0 {
             return self.walk(roots, None);
@@ -327,7 +327,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         self.links.lock().expect("no code panics while holding the table of links")
     }
 
-    /// Whether the file was met under another name: then the copy gets this one too, now or when it is made.
+    /// Whether the file was visited under another name. Then the copy gets this name, too, now or when it is made.
     fn is_known(&self, facts: &Facts, job: &Job<S>) -> Result<bool, CopyError> {
         let made = {
             let mut links = self.links();

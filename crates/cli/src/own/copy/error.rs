@@ -63,7 +63,7 @@ pub fn writing(error: impl Into<Why>) -> CopyError {
 }
 
 impl CopyError {
-    /// The source is not what it was when it was opened.
+    /// The source changed since it was opened.
     pub fn changed() -> CopyError {
         CopyError::source("it changed while it was copied")
     }

@@ -1,4 +1,4 @@
-//! What is known of a file or folder that is copied.
+//! Attributes of a file or folder that is copied.
 
 use rustix::fs::{FileType, Stat};
 use zpl::{FileKind, Time};

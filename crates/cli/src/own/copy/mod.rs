@@ -52,7 +52,7 @@ use crate::stop::Stop;
 /// Bytes of records in the hands of the copying threads, at most.
 const IN_HAND: u64 = 64 << 20;
 
-/// How often a copy looks whether it was asked to stop, to say so.
+/// Interval at which a copy checks for a stop request, to report it.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// How long a copy out of a pool waits for everything to be counted, so that it is said before. Counting goes on beside it.
@@ -237,7 +237,7 @@ fn local_target(path: &Path, sources: &[Found], asked: usize) -> Result<Target<A
             return Ok(Target { dir: Folder::named(path, true).map_err(refuse)?, name: None });
         }
         Ok(_) if slash || asked > 1 => return Err(not_a_dir(&shown)),
-        // To replace it would do harm: it may be /dev/null, or a link such as /dev/stdout.
+        // It is not replaced, because it may be /dev/null, or a link such as /dev/stdout.
         Ok(data) if !data.is_file() => {
             let line = format!("cannot write '{shown}': it is no regular file");
             return Err(Failure::refused(line).hint("'cenote cat' writes to standard output"));

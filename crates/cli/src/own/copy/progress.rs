@@ -1,4 +1,4 @@
-//! How far a copy is: counted for the summary, shown on a terminal.
+//! Progress of a copy: counters for the summary, and a bar on a terminal.
 
 use std::fs::File;
 use std::io::Write;

@@ -28,7 +28,7 @@ pub struct Wanted {
     pub key: (u64, u64),
 }
 
-/// How copies are made from what they are copies of.
+/// Options of copies.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Modes, owners, times and extended attributes are kept.

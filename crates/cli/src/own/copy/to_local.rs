@@ -295,7 +295,7 @@ fn publish(
 fn withdraw(dir: &Folder, at: &OwnedFd, name: &[u8], id: FileId) {
     let _names = dir.made();
     if folder::look(at, name).is_ok_and(|there| FileId::from(&there) == id) {
-        // What made the copy fail is what its reader wants to know.
+        // The first error is the useful one.
         let _ = rustix::fs::unlinkat(at, OsStr::from_bytes(name), AtFlags::empty());
     }
 }

@@ -213,7 +213,7 @@ impl ToPool {
         let mut made = dir.made();
         made.remove(&id);
         if self.fs.lookup(dir.id, name).is_ok_and(|found| found.is_some_and(|(found, _)| found == id)) {
-            // What made the copy fail is what its reader wants to know.
+            // The first error is the useful one.
             let _ = self.fs.unlink(dir.id, name);
         }
     }

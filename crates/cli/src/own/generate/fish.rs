@@ -23,7 +23,7 @@ fn operands(tool: &Tool, sub: &Sub) -> Vec<String> {
 fn lines(tool: &Tool, sub: &Sub) -> String {
     let name = tool.name;
     let seen = match name {
-        // `cenote zfs list` is the affair of zfs.
+        // `cenote zfs list` is completed by the rules of zfs.
         "cenote" => format!(
             "__fish_seen_subcommand_from {}; and not __fish_seen_subcommand_from zfs zpool",
             sub.names.join(" ")

@@ -258,7 +258,7 @@ impl One<'_> {
             Ok(receiver) => receiver.wait_with_output().map_err(not_started),
             Err(error) => Err(not_started(error)),
         };
-        // The receiver is asked first: if it refuses, the sender says no more than that nobody reads.
+        // The receiver's error is reported first: if it refuses, the sender's error is only a broken pipe.
         let sent = ended(sender);
         let received = received?;
         if !received.status.success() {

@@ -118,7 +118,7 @@ impl Chain {
         let file = format!("{number:04}-{name}.{STREAM}");
         let partial = self.folder.join(format!("{file}.{PARTIAL}"));
         let written = write(&mut source, &partial).map_err(|error| about("write", &partial, &error));
-        // A sender that still has something to say is told that nobody listens; otherwise it would wait for ever.
+        // The pipe is closed, so that a sender with more data ends instead of waiting forever.
         drop(source);
         let ended = ended();
         let checked =

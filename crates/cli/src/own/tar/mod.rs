@@ -82,7 +82,7 @@ pub fn run(tar: &Tar, around: &Surroundings, console: &mut Console) -> Result<u8
 enum Refusal {
     /// It is left out, and the stream goes on.
     Left(Vec<u8>, String),
-    /// Its header is written already, so the stream ends.
+    /// Its header is written already, so the stream must end.
     Broken(Vec<u8>, String),
     /// Nobody reads the stream.
     Output(std::io::Error),
