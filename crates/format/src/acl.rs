@@ -152,8 +152,8 @@ pub(crate) fn swap_old(raw: &mut [u8]) {
     }
 }
 
-/// The ACL that says exactly what `mode` (with its type bits) says: what chmod writes. (On create, OpenZFS
-/// on Linux gives all types the directory's DELETE_CHILD with their write bits; it has no effect there.)
+/// The trivial ACL: it grants exactly the permissions of `mode` (with its type bits), as chmod writes it. (On create,
+/// OpenZFS on Linux gives all types the directory's DELETE_CHILD with their write bits; it has no effect there.)
 #[must_use]
 pub fn trivial(mode: u64) -> Vec<Ace> {
     let write = if mode & S_IFMT == S_IFDIR { WRITE | DELETE_CHILD } else { WRITE };
@@ -195,7 +195,7 @@ pub enum PosixTag {
     GroupObj,
     /// A group, by id.
     Group(u32),
-    /// The most that users by id and all groups get.
+    /// The mask: the maximal permissions of named users and all groups.
     Mask,
     /// Everyone else.
     Other,
@@ -321,7 +321,7 @@ impl PosixAcl {
         Some(of(PosixTag::UserObj)? << 6 | group << 3 | of(PosixTag::Other)?)
     }
 
-    /// Whether the permission bits of a mode say the same.
+    /// Whether the permission bits of a mode express the whole ACL.
     #[must_use]
     pub fn is_trivial(&self) -> bool {
         self.entries

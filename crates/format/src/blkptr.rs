@@ -14,7 +14,7 @@ pub const EMBEDDED_MAX: usize = 112;
 
 const _: () = assert!(SIZE == 16 * size_of::<u64>());
 
-/// The half of the fill count that counts, where the other half holds the end of the initialisation vector.
+/// The half of the fill field with the count, if the other half holds the end of the initialisation vector.
 const FILL_OF_SEALED: u64 = u32::MAX as u64;
 
 /// Where one copy of a block lies: top-level vdev, offset and allocated size, in bytes.
@@ -58,7 +58,7 @@ impl Dva {
     }
 }
 
-/// A pointer to nothing: the range reads as zeros.
+/// A hole: the range reads as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Hole {
     /// Logical bytes of the missing block; 0 for a slot that was never written.
@@ -71,7 +71,7 @@ pub struct Hole {
     pub birth: Txg,
 }
 
-/// A pointer that carries its (compressed) data in itself.
+/// A pointer that contains its (compressed) data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Embedded {
     /// 0: data. 2: redacted.
@@ -127,7 +127,7 @@ pub struct Block {
     pub fill: u64,
     /// Checksum of the `psize` bytes on disk.
     pub checksum: Checksum,
-    /// With what an encrypted block was sealed; none for blocks that are only authenticated, and for indirect blocks.
+    /// Encryption parameters of an encrypted block; `None` for blocks that are only authenticated, and for indirect blocks.
     pub sealing: Option<Sealing>,
 }
 
@@ -284,7 +284,7 @@ fn decode_embedded(raw: &[u8], order: ByteOrder, prop: u64) -> Result<Embedded, 
 }
 
 impl Block {
-    /// What every leaf has in common that is written here; its place, sizes and contents are to be said.
+    /// A pointer for a new leaf with default fields. The caller sets place, sizes and contents.
     #[must_use]
     pub fn plain(object_type: ObjectType, birth: Txg) -> Block {
         Block {

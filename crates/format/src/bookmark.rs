@@ -1,4 +1,4 @@
-//! Bookmarks: what is left of a snapshot as a starting point for sends.
+//! Bookmarks: the txg and guid of a snapshot, kept as a starting point for sends.
 //!
 //! From:   values (arrays of `u64`) of the ZAP at `com.delphix:bookmarks` of a head dataset.
 //! To:     `pool`.

@@ -102,10 +102,9 @@ impl Header {
     }
 }
 
-/// `ptr` as lists store it: without what freeing does not need. `free` marks a free in a livelist.
+/// `ptr` in the form of lists: without fields that a free does not need. `free` marks a free in a livelist.
 ///
-/// # Panics
-/// For a hole: nothing is never freed.
+/// # Panics For a hole, which cannot be freed.
 #[must_use]
 pub fn normalize(ptr: &BlockPtr, free: bool) -> BlockPtr {
     match ptr {

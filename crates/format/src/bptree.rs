@@ -1,7 +1,7 @@
 //! The list of destroyed datasets whose blocks are still to be freed.
 //!
 //! From:   the object `bptree_obj` of the MOS: a header in its bonus, entries in its data.
-//! To:     `pool`, which frees below each entry and notes how far it came.
+//! To:     `pool`, which frees the blocks below each entry and stores its progress.
 //! Source: docs/format/06-mos-dsl.md §7.4.
 
 use crate::blkptr::SIZE as PTR;
@@ -11,7 +11,7 @@ use crate::{BlockPtr, ByteOrder, Corrupt, ObjectId, Txg};
 pub const HEADER_SIZE: usize = 0x28;
 /// Bytes of an entry.
 pub const ENTRY_SIZE: usize = PTR + 8 + 4 * 8;
-/// What stands for the dataset in the mark of an entry: it has no number any more.
+/// Dataset number in the mark of an entry, because the destroyed dataset has no number any more.
 const DESTROYED: u64 = u64::MAX;
 
 /// The bonus.
@@ -32,8 +32,7 @@ pub struct Header {
 impl Header {
     /// Decodes a bonus.
     ///
-    /// # Errors
-    /// [`Corrupt`] for another length, or if it ends before it begins.
+    /// # Errors [`Corrupt`] for another length, or if its end is before its begin.
     pub fn decode(bonus: &[u8], order: ByteOrder) -> Result<Header, Corrupt> {
         if bonus.len() != HEADER_SIZE {
             return Err(Corrupt::new("bptree bonus length", bonus.len() as u64));
@@ -58,8 +57,8 @@ impl Header {
     }
 }
 
-/// How far a dataset was freed: the first block of level 0 that was not. Blocks are freed in the order of the tree, those
-/// of an object after those of earlier objects, and each after what is below it.
+/// Progress of freeing a dataset: the first block of level 0 that is not freed. Blocks are freed in the order of the tree:
+/// object by object, and each block after all blocks below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// 0 for the dnodes of the objset.

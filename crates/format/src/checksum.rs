@@ -10,8 +10,9 @@ use crate::{ByteOrder, Corrupt};
 pub struct Checksum(pub [u64; 4]);
 
 impl Checksum {
-    /// What stands in its place in an encrypted dataset: half of it, and the authentication code `mac` of the block in the other
-    /// half, as words of this byte order. All of a checksum of a kind that proves no equality enters the half that stays.
+    /// The checksum field in an encrypted dataset: one half is from the checksum, the other half is the block's
+    /// authentication code `mac`, as words of this byte order. For weak checksums, all four words are folded into the first
+    /// half.
     #[must_use]
     pub fn with_mac(self, kind: ChecksumKind, mac: &[u8; MAC], order: ByteOrder) -> Checksum {
         let Checksum([a, b, c, d]) = self;

@@ -74,7 +74,7 @@ pub struct PoolConfig {
     pub hostid: u64,
     /// Name of that host.
     pub hostname: Option<String>,
-    /// Number of top-level slots; what the tree has when not said.
+    /// Number of top-level slots; if absent, that of the tree.
     pub vdev_children: u64,
     /// Top-level slots that are holes.
     pub hole_array: Vec<u64>,
@@ -190,7 +190,7 @@ fn ordered(list: NvList, keys: &[&str]) -> NvList {
 }
 
 impl PoolConfig {
-    /// Whether the pool has vdevs that were removed, of which no label tells.
+    /// Whether the pool has removed vdevs, which labels do not list.
     #[must_use]
     pub fn has_removed(&self) -> bool {
         let removal = |guid: &String| guid == crate::features::DEVICE_REMOVAL.guid;

@@ -1,4 +1,4 @@
-//! Native encryption: suites, wrapped keys, and what a block pointer says about how its block was sealed.
+//! Native encryption: suites, wrapped keys, and the encryption parameters in block pointers.
 //!
 //! From:   the entries of a key object (a ZAP of a dataset's directory), and words of block pointers.
 //! To:     `codec`, which opens and seals blocks with these values.
@@ -179,7 +179,7 @@ impl KeyFormat {
     }
 }
 
-/// A master key and the key that authenticates, as they lie on the disk: sealed with the user's key.
+/// A master key and an authentication key as on disk: wrapped with the user's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrappedKeys {
     /// What the master key is used with.
@@ -198,7 +198,7 @@ pub struct WrappedKeys {
     pub hmac: [u8; HMAC_KEY],
 }
 
-/// With what the block behind a pointer was sealed: in the place of the third DVA and in the upper half of the fill count.
+/// Encryption parameters of a pointer's block: in the place of the third DVA and in the upper half of the fill field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Sealing {
     /// Which key: it is derived from the master key with this salt.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_block_was_sealed_with_are_bytes_in_the_order_of_its_writer() {
+    fn encryption_parameters_are_bytes_in_the_order_of_their_writer() {
         let sealing = Sealing { salt: *b"saltsalt", iv: *b"iv-iv-iv-iv-" };
         for order in [ByteOrder::Little, ByteOrder::Big] {
             let (words, tail) = sealing.encode(order);

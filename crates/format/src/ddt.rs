@@ -1,7 +1,7 @@
-//! Dedup tables: what is known of blocks that several block pointers share.
+//! Dedup tables: entries of blocks to which several block pointers refer.
 //!
 //! From:   ZAPs in the MOS, one for each checksum and class; their values after decompression.
-//! To:     `pool`, which looks blocks up by their checksum and counts who refers to them.
+//! To:     `pool`, which looks blocks up by their checksum and counts their references.
 //! Source: docs/format/14-dedup-and-cloning.md §2, §3 (legacy tables).
 
 use alloc::format;
@@ -23,12 +23,12 @@ pub const STATISTICS: &str = "DDT-statistics";
 const SLOT_WORDS: usize = 8;
 const SECTOR_SHIFT: u32 = 9;
 
-/// What makes two blocks the same: checksum, sizes and compression.
+/// Two blocks are equal if these agree: checksum, sizes and compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub [u64; KEY_WORDS]);
 
 impl Key {
-    /// The key of a block that is complete but for its place.
+    /// The key of a block. Its DVAs are not used.
     #[must_use]
     pub fn of(block: &Block) -> Key {
         let [a, b, c, d] = block.checksum.0;
@@ -57,7 +57,7 @@ impl Key {
     }
 }
 
-/// A block of an entry: where it lies, and how many block pointers were born that refer to it.
+/// A block of an entry: its place and its reference count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// The words of its three DVAs. Of an encrypted block the last two are no DVA.
@@ -69,7 +69,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A block that is about to have its first reference.
+    /// A block before its first reference.
     #[must_use]
     pub fn of(block: &Block) -> Slot {
         let mut places = [0; 6];
@@ -146,7 +146,7 @@ impl Entry {
         self.slots[1..].iter().fold(0, |sum, slot| sum.saturating_add(slot.refs))
     }
 
-    /// The class that an entry with these references belongs to; none when nothing refers to it.
+    /// The class of an entry with these references; `None` without references.
     #[must_use]
     pub fn class(&self) -> Option<Class> {
         match self.refs() {
@@ -291,7 +291,7 @@ impl Counts {
         }
     }
 
-    /// Bytes that would be allocated besides if nothing were shared.
+    /// Bytes that deduplication saves.
     #[must_use]
     pub fn saved(&self) -> u64 {
         self.ref_dsize.saturating_sub(self.dsize)

@@ -47,7 +47,7 @@ pub fn decode_flat(raw: &[u8], order: ByteOrder) -> Result<Entry, Corrupt> {
 /// What the bonus says of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its entries are on their way into the stores; else new entries go into it.
+    /// Set: its entries are being moved into the stores. Not set: it takes new entries.
     pub is_flushing: bool,
     /// Bytes that count.
     pub length: u64,

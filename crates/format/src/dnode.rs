@@ -1,4 +1,4 @@
-//! Dnodes: what an object is, and where its blocks hang.
+//! Dnodes: the attributes of an object and its block pointers.
 //!
 //! From:   the 16 KiB blocks of a meta-dnode, or an objset block (verified, in the block's byte order).
 //! To:     `dmu`, which walks the block tree and interprets the bonus.
@@ -163,7 +163,7 @@ impl Dnode {
         if !(1..=MAX_LEVELS).contains(&levels) {
             return Err(Corrupt::new("dnode levels", levels.into()));
         }
-        // More levels than block numbers have bits: nothing could be reached through them.
+        // More levels than block numbers have bits; such levels could not be reached.
         if u32::from(levels - 1) * (u32::from(indirect_shift) - blkptr::SIZE.ilog2()) >= u64::BITS {
             return Err(Corrupt::new("dnode levels", levels.into()));
         }
@@ -181,7 +181,7 @@ impl Dnode {
         if max_blkid > 0 && !block_size.is_power_of_two() {
             return Err(Corrupt::new("block size of a dnode with many blocks", block_size.into()));
         }
-        // Nothing is known to live here: writing zeros back would lose what we do not understand.
+        // Unknown contents: writing zeros back would lose data that this build does not understand.
         if raw[0x0d..0x10].iter().chain(&raw[0x20..HEADER]).any(|byte| *byte != 0) {
             return Err(Corrupt::new("dnode padding", 1));
         }

@@ -1,4 +1,4 @@
-//! DSL directories: one node of the dataset tree, with the space it is charged for.
+//! DSL directories: a node of the dataset tree, with its charged space.
 //!
 //! From:   the bonus (type 12) of a MOS object.
 //! To:     `pool`.

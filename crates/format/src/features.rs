@@ -1,7 +1,7 @@
-//! Feature flags: what a pool of version 5000 may use, and what must be known to read it.
+//! Feature flags of pools of version 5000.
 //!
 //! From:   the feature ZAPs of the MOS and `features_for_read` of labels, which name features by guid.
-//! To:     `pool`, which refuses what it does not know; `cli`, which lists them.
+//! To:     `pool`, which refuses unknown features; `cli`, which lists them.
 //! Source: docs/format/06-mos-dsl.md §2.
 
 mod sets;

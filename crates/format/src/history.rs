@@ -1,4 +1,4 @@
-//! The pool's history: a ring of records that says which commands made the pool what it is.
+//! The pool's history: a ring of records of commands and events.
 //!
 //! From:   the bonus and data of the object of type SPA_HISTORY.
 //! To:     `pool`, which appends records; `cli`, which prints them.
@@ -19,8 +19,8 @@ pub const LENGTH_WORD: u64 = 8;
 /// Longest record that is read, in bytes: more than OpenZFS writes.
 pub const RECORD_MAX: u64 = 16 << 20;
 
-/// Where the ring begins and ends. The first record stays for ever; the ring lies behind it. Positions in
-/// the ring are logical: they only grow.
+/// Begin and end of the ring. The first record stays forever; the ring follows it. Positions in the ring are logical: they
+/// only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
     /// Bytes of the first record, which tells how the pool was made; 0 until it is there.
@@ -55,7 +55,7 @@ impl Ring {
         if create_len >= size || size > 1 << 40 {
             return Err(Corrupt::new("history size", size));
         }
-        // A position that nobody can have written up to would overflow with the next record.
+        // An impossible position, which would overflow with the next record.
         if begin < create_len || begin > end || end - begin > size - create_len || end > u64::MAX - size {
             return Err(Corrupt::new("history end", end));
         }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_at_their_end_are_borne() {
+    fn counters_at_their_maximum_are_accepted() {
         let worn = Ring { create_len: 100, size: 1100, begin: 100, end: 1000, records_lost: u64::MAX };
         let mut ring = Ring::decode(&worn.encode(), ByteOrder::Little).unwrap();
         ring.drop_oldest(192).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_records_give_way() {
+    fn the_oldest_records_are_dropped() {
         let mut ring = Ring { create_len: 100, size: 1100, begin: 100, end: 1000, records_lost: 0 };
         assert!(!ring.must_drop(99));
         assert!(ring.must_drop(100));

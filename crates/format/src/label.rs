@@ -1,4 +1,4 @@
-//! Labels: where everything outside the copy-on-write tree lies on a leaf vdev.
+//! Labels: places of all data outside the copy-on-write tree on a leaf vdev.
 //!
 //! From:   the size of a device.
 //! To:     `storage`, which reads and writes the regions and fills in their checksums (`codec`).

@@ -8,7 +8,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ObjectType(pub u8);
 
-/// How structured contents are swapped when they come from a machine of the other byte order.
+/// The byte-swap class of structured contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapClass {
     /// Bytes.

@@ -38,7 +38,7 @@ pub fn owner_ids(bonus_type: ObjectType, bonus: &[u8]) -> Option<[u64; 3]> {
             Some([word(ByteOrder::Little, ZNODE_UID), word(ByteOrder::Little, ZNODE_GID), 0])
         }
         ObjectType::SA => {
-            // Not yet initialised: counts for root, as OpenZFS has it.
+            // Not yet initialised: counts for root, as in OpenZFS.
             let Some((order, header)) = sa_header(bonus) else { return Some([0; 3]) };
             let word = |at| word(order, header + at);
             let has_project = word(SA_FLAGS) & pflags::PROJID != 0;

@@ -200,8 +200,8 @@ impl Scan {
         self.flags = if paused { self.flags | PAUSED } else { self.flags & !PAUSED };
     }
 
-    /// The same scrub before its first block. A visit that stopped in the middle cannot be continued when datasets
-    /// came and went without its queue being kept.
+    /// The same scrub before its first block. An unfinished scan cannot be continued if datasets were created or destroyed
+    /// without an update of its queue.
     #[must_use]
     pub fn restarted(self) -> Scan {
         Scan {

@@ -24,7 +24,7 @@ const ONE_WORD_RUN: u64 = 1 << 15;
 const ONE_WORD_OFFSET: u64 = 1 << 47;
 /// Longest run of a two-word entry, in units.
 const TWO_WORD_RUN: u64 = 1 << 36;
-/// A debug word of no txg: fills the last word of a block before a two-word entry.
+/// A debug word with txg 0: padding in the last word of a block before a two-word entry.
 const PADDING: u64 = 2 << 62;
 
 /// The bonus of a space map object.
@@ -204,7 +204,7 @@ impl Writer {
 
     /// Notes that entries of one kind from this sync pass follow; only for people who read the map.
     pub fn note(&mut self, kind: Kind, txg: Txg, pass: u32) {
-        // Txg 0 would make it a padding word, which is just as well.
+        // With txg 0 it would be a padding word, which is harmless.
         self.put(PADDING | (kind as u64) << 60 | (u64::from(pass) & 0x3ff) << 50 | txg.0 & ((1 << 50) - 1));
     }
 

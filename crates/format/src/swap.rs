@@ -1,11 +1,11 @@
-//! Whole blocks of the other byte order, turned in place.
+//! Byte-swapping whole blocks in place.
 //!
-//! A block pointer says in which order its target was written, and of which type it is; the type says how the
-//! target is built. Turned here once, right after reading, everything above sees little-endian blocks only.
-//! What names its own order (SA buffers, nvlists) or has none (file data, names) stays as it is.
+//! A block pointer contains the byte order and the type of its target; the type determines the structure. Blocks are swapped
+//! once, right after reading, so all code above sees little-endian blocks only. Data with its own order mark (SA buffers,
+//! nvlists) or without an order (file data, names) stays unchanged.
 //!
-//! Total: what OpenZFS could not have written is turned as far as it makes sense, and its decoder refuses it. One
-//! damaged bonus must not take the other objects of its block along.
+//! This never fails: impossible contents are swapped as far as possible, and their decoder refuses them. So one damaged
+//! bonus does not affect the other objects of its block.
 //!
 //! From:   `storage`, which has verified and decompressed the block.
 //! Source: docs/format/02-blocks-checksums-compression.md §1.8, 03-dmu.md §4.
@@ -83,7 +83,7 @@ fn single_dnode(raw: &mut [u8], from: ByteOrder) {
     let (rest, spill) = rest.split_at_mut(rest.len() - spill);
     integers(spill, 8);
     if let (Some(bonus), Some(class)) = (rest.get_mut(..bonus_len), bonus_class)
-        // A dnode has no dnodes or objsets in its bonus; a damaged one must not lead us in circles.
+        // A bonus contains no dnodes or objsets; a damaged one must not cause endless recursion.
         && !matches!(class, SwapClass::Dnode | SwapClass::Objset)
     {
         by_class(bonus, class, from);

@@ -17,7 +17,7 @@ pub const SIZE_V1: usize = 0xd0;
 /// Bytes of the structure since OpenZFS 2.3.
 pub const SIZE: usize = 0xd8;
 
-/// Multihost protection: how often the owner of the pool says that it lives.
+/// Multihost protection: the heartbeat of the pool's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Mmp {
     /// Delay between heartbeats in nanoseconds; 0 when multihost is off.
@@ -39,7 +39,7 @@ impl Mmp {
         if self.config & 2 != 0 { Some((self.config >> 32) as u16) } else { None }
     }
 
-    /// Missed intervals after which the owner gives the pool up; 0: never.
+    /// Missed intervals after which the owner suspends the pool; 0: never.
     #[must_use]
     pub const fn fail_intervals(self) -> Option<u16> {
         if self.config & 4 != 0 { Some((self.config >> 48) as u16) } else { None }
@@ -51,7 +51,7 @@ impl Mmp {
 pub struct Uberblock {
     /// Pool version: 1 to 28, or 5000.
     pub version: u64,
-    /// Last txg synced. 0: a template that stands for nothing.
+    /// Last txg synced. 0: an unused template.
     pub txg: Txg,
     /// Sum of the guids of all vdevs, the root's (the pool guid) included.
     pub guid_sum: u64,

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::interrupts::Change;
-use crate::seats::Seats;
+use crate::permits::Permits;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 
@@ -12,18 +12,18 @@ use crate::shared::Shared;
 pub(crate) struct Bridge {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seeker: Arc<Seeker>,
-    pub(crate) seats: Seats<Task>,
+    pub(crate) permits: Permits<Task>,
 }
 
 /// What may wait for the pool.
 pub(crate) type Task = Box<dyn FnOnce(&Bridge) + Send>;
 
 impl Bridge {
-    /// Runs `job`, which has a slot, and then the jobs that wait for a slot.
+    /// Runs `job`, which has a permit, and then the jobs that wait for a permit.
     pub(crate) fn serve(&self, mut job: Option<Task>) {
         while let Some(now) = job {
             now(self);
-            job = self.seats.next();
+            job = self.permits.next();
         }
     }
 
@@ -35,11 +35,11 @@ impl Bridge {
             change.run(|| job(bridge));
             bridge.progress.finish(taken);
         };
-        if self.seats.sit() {
+        if self.permits.take() {
             job(self);
-            self.serve(self.seats.next());
+            self.serve(self.permits.next());
         } else {
-            self.serve(self.seats.sit_or_leave(Box::new(job), 0));
+            self.serve(self.permits.take_or_queue(Box::new(job), 0));
         }
     }
 }

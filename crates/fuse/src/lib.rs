@@ -57,6 +57,8 @@ mod options;
 #[cfg(feature = "mount")]
 mod pages;
 #[cfg(feature = "mount")]
+mod permits;
+#[cfg(feature = "mount")]
 mod place;
 mod point;
 #[cfg(feature = "mount")]
@@ -65,8 +67,6 @@ mod progress;
 mod refresh;
 #[cfg(feature = "mount")]
 mod replies;
-#[cfg(feature = "mount")]
-mod seats;
 #[cfg(feature = "mount")]
 mod seeker;
 #[cfg(feature = "mount")]

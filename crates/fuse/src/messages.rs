@@ -363,11 +363,11 @@ impl fuser::Filesystem for Bridge {
         let taken = self.progress.take(pages as u64);
         let (at, by) = (Position { file: self.id(ino), offset }, caller::of(req));
         let change = interrupts::Change::of_current(&self.interrupts);
-        if self.seats.sit() {
+        if self.permits.take() {
             let write = || self.write_range(&by, at, data, write_flags);
             change.run(|| reply_written(self.answer_at(at.file, write), reply));
             self.progress.finish(taken);
-            self.serve(self.seats.next());
+            self.serve(self.permits.next());
         } else {
             let data = data.to_vec();
             let bytes = data.len() as u64;
@@ -376,7 +376,7 @@ impl fuser::Filesystem for Bridge {
                 change.run(|| reply_written(bridge.answer_at(at.file, write), reply));
                 bridge.progress.finish(taken);
             });
-            self.serve(self.seats.sit_or_leave(job, bytes));
+            self.serve(self.permits.take_or_queue(job, bytes));
         }
     }
 

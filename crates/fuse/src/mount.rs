@@ -20,10 +20,10 @@ use crate::ending::{AtTheEnd, Ended, Waited};
 use crate::error::{Keeper, MountError};
 use crate::keeper;
 use crate::options::MountOptions;
+use crate::permits::Permits;
 use crate::place;
 use crate::point::MountPoint;
 use crate::progress::{Mark, Patience, pages_to_come};
-use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 use crate::snapdir::{Router, Snapshots};
@@ -110,7 +110,7 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     let refused = |source| MountError::Mount { point: point.clone(), source };
     let seeker = Arc::new(Seeker::start().map_err(refused)?);
     let snapshots = Snapshots::new(shared.clone(), seeker.clone(), threads);
-    let bridge = Bridge { shared: shared.clone(), seeker, seats: Seats::new(threads) };
+    let bridge = Bridge { shared: shared.clone(), seeker, permits: Permits::new(threads) };
     let router = Router::new(bridge, snapshots.clone());
     // The mount is made here and not by the session, which would unmount by path at its end. By then another file system may
     // be mounted there.

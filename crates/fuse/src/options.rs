@@ -5,7 +5,7 @@ use zpl::session::Atime;
 use zpl::session::Settings;
 
 #[cfg(feature = "mount")]
-use crate::seats::SPARE;
+use crate::permits::SPARE;
 
 /// Mount options. [`Default`] equals `zfs mount` with default properties.
 #[derive(Clone, Debug, PartialEq, Eq)]

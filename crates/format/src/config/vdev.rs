@@ -106,7 +106,7 @@ pub struct VdevConfig {
     pub id: u64,
     /// Its guid; 0 for a hole.
     pub guid: Guid,
-    /// Where it was last seen: bytes, no more than a hint.
+    /// Its last known path, as bytes. It is only a hint.
     pub path: Option<Vec<u8>>,
     /// Disks: OpenZFS partitioned the whole device.
     pub whole_disk: Option<bool>,
@@ -191,7 +191,7 @@ const ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
 const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 
 impl VdevConfig {
-    /// A vdev of this kind and guid with nothing else said.
+    /// A vdev of this kind and guid without other keys.
     #[must_use]
     pub const fn new(kind: VdevKind, id: u64, guid: Guid) -> VdevConfig {
         VdevConfig {
@@ -270,7 +270,7 @@ impl VdevConfig {
         self.to_nvlist(true)
     }
 
-    /// The form in labels: without what only the MOS says.
+    /// The form in labels: without keys that only the MOS has.
     #[must_use]
     pub fn to_label_nvlist(&self) -> NvList {
         self.to_nvlist(false)

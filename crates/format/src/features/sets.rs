@@ -48,7 +48,7 @@ const FIRST: &[&str] = &["async_destroy", "empty_bpobj", "lz4_compress"];
 /// What 0.6.4 added.
 const ZOL_0_6_4: &[&str] =
     &["bookmarks", "embedded_data", "enabled_txg", "extensible_dataset", "hole_birth", "spacemap_histogram"];
-/// What 0.6.5 added. With these the set is what boot loaders of the time of GRUB 2.06 read.
+/// The features that 0.6.5 added. With them, the set is the one that boot loaders such as GRUB 2.06 read.
 const ZOL_0_6_5: &[&str] = &["filesystem_limits", "large_blocks"];
 const CRASH_DUMP: &[&str] = &["multi_vdev_crash_dump"];
 const SUMS: &[&str] = &["sha512", "skein"];
@@ -142,9 +142,9 @@ pub fn set(name: &str) -> Option<&'static Set> {
     SETS.iter().find(|set| set.name == name)
 }
 
-/// What new pools get when nothing else is said, and what `zpool upgrade` enables: the features of OpenZFS 2.1, and later
-/// ones that this build writes and that become active only where a user asks for them. As long as nobody does, OpenZFS
-/// 2.1 writes the pool (decision 0015).
+/// The features of new pools by default, and those that `zpool upgrade` enables: all of OpenZFS 2.1, and later ones that
+/// this build supports and that become active only on a user's request. Until then, OpenZFS 2.1 can write the pool (decision
+/// 0015).
 pub fn of_new_pools() -> impl Iterator<Item = &'static Feature> {
     ALL.iter().filter(|feature| feature.since <= Release::V2_1 || LATER.contains(&feature.name))
 }

@@ -1,4 +1,4 @@
-//! What a raw stream says of the keys of its dataset, and of the tree that all its blocks form.
+//! The key data of a raw stream, and its values for the dataset's block tree.
 //!
 //! Source: docs/format/09-send-stream.md §5, 13-encryption.md §7.
 
@@ -50,7 +50,7 @@ pub struct KeyData {
     pub meta: MetaForm,
     /// Set of initialisation vectors of the snapshot.
     pub to_iv_set: u64,
-    /// That of the snapshot which the stream builds upon; 0 for none.
+    /// That of the incremental source snapshot; 0 for none.
     pub from_iv_set: u64,
 }
 
@@ -108,7 +108,7 @@ impl KeyData {
                 max_blkid: number(list, "mdn_maxblkid")?,
             },
             to_iv_set: number(list, TO_IV_SET)?,
-            // Senders of before there were such numbers leave it out.
+            // Old senders leave it out.
             from_iv_set: list.get_u64(FROM_IV_SET).unwrap_or(0),
         })
     }

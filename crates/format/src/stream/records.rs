@@ -76,7 +76,7 @@ pub struct FreeObjects {
     pub toguid: Guid,
 }
 
-/// What an encrypted block is decrypted and proved with.
+/// Encryption parameters and authentication code of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields have the names of docs/format/09-send-stream.md")]
 pub struct Crypt {

@@ -1,7 +1,7 @@
 //! ZAP: keys to arrays of integers, in one block (micro) or many (fat).
 //!
-//! Everything here works on the bytes of single blocks; which block is read or written when is `dmu`'s.
-//! Blocks are worked on in little-endian order: [`swap`](crate::swap) turns a foreign one once, after reading.
+//! Everything here works on the bytes of single blocks; `dmu` reads and writes the blocks. Blocks are worked on in
+//! little-endian order: [`swap`](crate::swap) turns a foreign one once, after reading.
 //!
 //! From:   verified blocks of a ZAP object.
 //! To:     `dmu`.

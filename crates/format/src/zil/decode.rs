@@ -1,4 +1,4 @@
-//! Bytes → records. Everything here is input: any bytes give records or an error.
+//! Decoding records. Everything here is input: any bytes give records or an error.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -16,14 +16,15 @@ const WRITE_PTR: usize = 0x40;
 /// Where a clone has the number of its pointers, which they follow.
 const CLONE_PTRS: usize = 0x40;
 
-/// The records in `range` of a log block, in order. Ends after the first that cannot be.
+/// The records in `range` of a log block, in order. Ends after the first invalid one.
 #[must_use]
 pub fn records(raw: &[u8], range: Range<usize>, order: ByteOrder) -> Records<'_> {
     let raw = raw.get(..range.end).unwrap_or_default();
     Records { raw, at: range.start.min(raw.len()), order }
 }
 
-/// What of the records in `range` of a log block can be read without a key, in order. Ends after the first that cannot be.
+/// The records in `range` of a log block, as far as they can be read without a key, in order. Ends after the first invalid
+/// one.
 pub fn outlines(
     raw: &[u8],
     range: Range<usize>,

@@ -1,8 +1,8 @@
-//! Intent logs: chains of blocks with records of what was done since the last synced txg.
+//! Intent logs: chains of blocks with records of the changes since the last synced txg.
 //!
 //! From:   blocks that `pool` found by following the chain from an objset's `ZilHeader`; they were verified with the
 //!         chain's identity, or are about to be sealed with it.
-//! To:     `pool`, which knows where chains begin and end; `zpl`, which knows what the records mean.
+//! To:     `pool`, which follows chains; `zpl`, which replays records.
 //! Source: docs/format/08-zil.md §2, §3.
 
 mod decode;
@@ -39,7 +39,7 @@ const USED_AT: usize = 0x88;
 /// Where the magic number and the checksum lie within the chain header.
 pub const TRAILER_AT: usize = 0x90;
 
-/// What links a log block to the next one.
+/// The chain header, which contains the pointer to the next log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The next block, allocated and not necessarily written yet.

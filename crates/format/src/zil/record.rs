@@ -56,7 +56,7 @@ pub struct Record {
     pub body: Body,
 }
 
-/// What of a record can be read without a key in an encrypted dataset: what space it needs, and when it was written.
+/// The parts of a record in an encrypted dataset that can be read without a key: its space and its txg.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// The txg whose state the change became part of.
@@ -77,7 +77,7 @@ impl From<&Record> for Outline {
     }
 }
 
-/// What was done. Objects are given by number, names relative to a directory.
+/// The change. Objects are given by number, names relative to a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "records are handled one at a time")]
 pub enum Body {
@@ -252,7 +252,7 @@ pub struct Rename {
 /// What becomes of the two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameKind {
-    /// The old one goes; what had the new one goes, too.
+    /// The old name is removed, and an object with the new name is replaced.
     Replace,
     /// They change places (TX_RENAME_EXCHANGE).
     Exchange,

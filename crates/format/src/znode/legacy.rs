@@ -1,4 +1,4 @@
-//! A legacy znode: what an object is, in its bonus, before there were system attributes.
+//! Legacy znodes: the attributes of an object in its bonus, before there were system attributes.
 //!
 //! Source: docs/format/07-zpl-sa.md §4.3.
 

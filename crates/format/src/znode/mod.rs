@@ -1,4 +1,4 @@
-//! What a file system object is: type, owner, times, links, and where its other parts are.
+//! Attributes of file system objects: type, owner, times, links, and the places of other parts.
 //!
 //! From:   SA buffers (bonus type 44 and spill block), or a legacy znode (bonus type 17).
 //! To:     `zpl`.
@@ -41,7 +41,7 @@ pub struct Dacl {
     pub aces: Vec<u8>,
 }
 
-/// The attributes of an object. Everything an attribute that isn't known here holds is kept.
+/// The attributes of an object. Values of unknown attributes are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Znode {
     /// `st_mode`, type included.
@@ -246,7 +246,7 @@ impl Znode {
         }
     }
 
-    /// Gives the object the ACL and the flags that say what its `mode` says.
+    /// Gives the object the trivial ACL and the flags of its `mode`.
     pub fn set_trivial_acl(&mut self) {
         let aces = acl::trivial(self.mode);
         self.dacl = Some(Dacl { count: aces.len() as u64, aces: acl::encode(&aces) });

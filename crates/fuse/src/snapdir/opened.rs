@@ -17,8 +17,8 @@ use crate::attributes::attr;
 use crate::bridge::Bridge;
 use crate::device::Device;
 use crate::errno::{self, Answer};
+use crate::permits::Permits;
 use crate::replies::Entry;
-use crate::seats::Seats;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 
@@ -81,8 +81,8 @@ impl Snapshots {
         }
         let slot = state.free_slot(key).ok_or(Errno::ENFILE)?;
         let shared = Arc::new(self.head.of_snapshot(fs, Numbers::of_snapshot(key, root, slot)));
-        let seats = Seats::new(self.threads);
-        let bridge = Arc::new(Bridge { shared, seeker: self.seeker.clone(), seats });
+        let permits = Permits::new(self.threads);
+        let bridge = Arc::new(Bridge { shared, seeker: self.seeker.clone(), permits });
         state.slots.insert(key, slot);
         let opened = Opened { key, bridge: bridge.clone(), used: state.time };
         state.open.insert(slot, opened);

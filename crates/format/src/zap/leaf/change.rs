@@ -1,4 +1,4 @@
-//! Changing a leaf: entries come and go, and half of them move when it is split.
+//! Changing a leaf: adding and removing entries, and splitting it.
 
 use alloc::vec;
 use alloc::vec::Vec;
