@@ -53,6 +53,7 @@ impl Leaf {
     /// Releases the device: it is closed when the last request to it has ended, and every later one fails.
     pub fn close(&self) {
         self.door.close();
+        self.meter.admission.open_to_all();
     }
 }
 

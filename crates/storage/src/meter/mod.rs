@@ -1,5 +1,6 @@
 //! Counters of requests and errors of each disk since the pool was opened.
 
+mod admission;
 mod outstanding;
 mod times;
 
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::host::{Before, Disk};
+use admission::Admission;
 use outstanding::Outstanding;
 pub use outstanding::{Deed, Request};
 use times::Timing;
@@ -26,6 +28,8 @@ pub struct Meter {
     checksum_errors: AtomicU64,
     timing: Timing,
     outstanding: Outstanding,
+    /// Lets requests begin.
+    pub(crate) admission: Admission,
 }
 
 /// A meter's counters at one time.
@@ -187,6 +191,7 @@ impl Metered {
     /// As [`Before::read_at`], counted as a request for `purpose`.
     pub(crate) fn read_for(&self, purpose: Purpose, buf: &mut [u8], offset: u64) -> io::Result<()> {
         add(&self.meter.reads, 1);
+        let _admitted = self.meter.admission.enter(purpose);
         let _underway = self.meter.timing.begin(purpose, buf.len() as u64, 1);
         let _sent = self.meter.outstanding.send(Deed::Read, offset, buf.len() as u64);
         match self.disk.read_at(buf, offset) {
@@ -213,6 +218,7 @@ impl Metered {
     ) -> io::Result<()> {
         add(&self.meter.writes, 1);
         let bytes = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let _admitted = self.meter.admission.enter(purpose);
         let _underway = self.meter.timing.begin(purpose, bytes, bufs.len()).after(waited);
         let _sent = self.meter.outstanding.send(Deed::Write, offset, bytes);
         match self.disk.write_at(bufs, offset) {
@@ -250,6 +256,7 @@ impl Before for Metered {
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _admitted = self.meter.admission.enter(Purpose::Trim);
         let _underway = self.meter.timing.begin(Purpose::Trim, len, 1);
         let _sent = self.meter.outstanding.send(Deed::Trim, offset, len);
         self.disk.discard(offset, len)
