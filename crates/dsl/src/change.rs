@@ -55,7 +55,23 @@ pub enum Effect {
         /// Its full name.
         name: String,
     },
-    /// The root of a new head must be written.
+    /// A head has a new snapshot.
+    Snapshotted {
+        /// The head.
+        head: ObjectId,
+        /// The snapshot.
+        snapshot: ObjectId,
+    },
+    /// A dataset is gone.
+    Destroyed {
+        /// The head or snapshot.
+        id: ObjectId,
+        /// After a snapshot, the dataset that holds what both had.
+        next: Option<ObjectId>,
+    },
+    /// Two heads of one snapshot exchanged what they hold.
+    Swapped(ObjectId, ObjectId),
+    /// The root of a new head is to be written.
     NewHead {
         /// The head.
         id: ObjectId,

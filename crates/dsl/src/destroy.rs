@@ -46,6 +46,7 @@ impl Change<'_> {
             self.set_property(dir_id, "refreservation", None)?;
         }
         self.effects.push(Effect::LogEnded { head: id, root: phys.bp });
+        self.effects.push(Effect::Destroyed { id, next: None });
         self.forget_clone(&dir, id, phys.prev_snap)?;
         self.destroy_bookmarks_of(id)?;
         self.unmark_dataset(id)?;

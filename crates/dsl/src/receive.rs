@@ -417,6 +417,7 @@ impl Change<'_> {
         let by_snapshots = kept(other.deadlist)?.used - kept(head.deadlist)?.used;
         move_space(mos, self.tx, head_dir, Category::Head, Category::Snap, by_snapshots)?;
         self.keep_promise(head_dir, head.unique_bytes, other.unique_bytes)?;
+        self.effects.push(Effect::Swapped(head_id, other_id));
         std::mem::swap(&mut head.bp, &mut other.bp);
         std::mem::swap(&mut head.referenced_bytes, &mut other.referenced_bytes);
         std::mem::swap(&mut head.compressed_bytes, &mut other.compressed_bytes);

@@ -118,6 +118,7 @@ impl Change<'_> {
             ..head
         };
         let id = self.create_dataset_object(&snap)?;
+        self.effects.push(Effect::Snapshotted { head: head_id, snapshot: id });
         self.copy_marks(head_id, id)?;
         self.number_iv_set(dir_id, id)?;
         self.replace_next(head.prev_snap, head_id, id)?;
@@ -243,6 +244,7 @@ impl Change<'_> {
         let dir_id = snap.dir;
         let head_id = mos.dir(dir_id)?.head_dataset;
         let next_id = snap.next_snap;
+        self.effects.push(Effect::Destroyed { id, next: Some(next_id) });
         let mut next = mos.dataset(next_id)?;
         self.unmark_dataset(id)?;
         let keep_key = self.bookmarks_outlive(head_id, snap, &next)?;

@@ -13,7 +13,7 @@ use alloc::{
 use crate::{Corrupt, Guid, NvList, NvValue, ObjectId, Txg};
 
 mod vdev;
-pub use vdev::{TopConfig, VdevConfig, VdevKind};
+pub use vdev::{RESILVER_DEFER, TopConfig, VdevConfig, VdevKind};
 
 /// Pool version that stands for feature flags.
 pub const VERSION_FEATURES: u64 = 5000;

@@ -6,8 +6,12 @@ use crate::{Corrupt, ObjectId, Txg};
 
 /// Words of the state on disk.
 pub const WORDS: usize = 24;
+/// Bit of [`Scan::flags`]: the dataset that is being visited is to be visited once more.
+const AGAIN: u64 = 1;
 /// Bit of [`Scan::flags`]: paused.
 const PAUSED: u64 = 2;
+/// Objset of a bookmark that is in no dataset: the next one is to be taken from the queue.
+pub const NEXT_IN_QUEUE: ObjectId = ObjectId(u64::MAX);
 
 /// What is done to the pool's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,8 +204,24 @@ impl Scan {
         self.flags = if paused { self.flags | PAUSED } else { self.flags & !PAUSED };
     }
 
-    /// The same scrub before its first block. An unfinished scan cannot be continued if datasets were created or destroyed
-    /// without an update of its queue.
+    /// The dataset that is being visited: 0 for the MOS, [`NEXT_IN_QUEUE`] for none.
+    #[must_use]
+    pub const fn objset(&self) -> ObjectId {
+        ObjectId(self.bookmark[0])
+    }
+
+    /// Whether the dataset that is being visited is to be visited once more, for what was born after the bounds of this visit.
+    #[must_use]
+    pub const fn is_again(&self) -> bool {
+        self.flags & AGAIN != 0
+    }
+
+    /// Has the dataset visited once more, or not.
+    pub const fn set_again(&mut self, again: bool) {
+        self.flags = if again { self.flags | AGAIN } else { self.flags & !AGAIN };
+    }
+
+    /// The same scrub before its first block.
     #[must_use]
     pub fn restarted(self) -> Scan {
         Scan {
@@ -232,6 +252,11 @@ mod tests {
         assert_eq!((scan.errors, scan.bookmark[3]), (113, 122));
         let again = scan.restarted();
         assert!(again.is_paused() && again.bookmark == [0; 4] && again.start_time == scan.start_time);
+        let mut again = again;
+        again.set_again(true);
+        assert!(again.is_again() && again.is_paused());
+        again.set_again(false);
+        assert_eq!(again.flags, PAUSED);
     }
 
     #[test]

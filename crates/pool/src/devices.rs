@@ -20,6 +20,7 @@ use crate::redundancy::Newest;
 use crate::replacement;
 use crate::state::Syncing;
 use crate::sync::missing::leaf_mut;
+use crate::tree_change::Joined;
 use crate::{Error, Result};
 
 /// When a device comes back, blocks of this many txgs may be written already: of the syncing, the quiescing and the open
@@ -153,11 +154,12 @@ impl Pool {
 
     /// Opens the device at `path` again. A resilver (crate `scan`) writes to it what it missed.
     ///
-    /// # Errors [`Error::BadDevice`] if another device is at `path`; else as [`Pool::offline`].
-    pub fn online(&self, guid: Guid, path: &Path) -> Result<()> {
+    /// # Errors
+    /// [`Error::BadDevice`]: it is not the device that it was; as [`Pool::offline`].
+    pub fn online(&self, guid: Guid, path: &Path) -> Result<Joined> {
         self.let_go_of_failed(guid)?;
         if self.inner.is_open(guid.0) {
-            return Ok(());
+            return Ok(Joined(()));
         }
         let disk = open_disk(path, Access::ReadWrite { exclusive: true })?;
         self.online_disk(guid, Arc::new(disk))
@@ -167,7 +169,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::online`].
-    pub fn online_disk(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<()> {
+    pub fn online_disk(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<Joined> {
         self.let_go_of_failed(guid)?;
         let found = labels::read(&*disk);
         let pool_guid = self.guid();
@@ -182,7 +184,7 @@ impl Pool {
         self.run(move |syncing| {
             syncing.bring_back(guid, disk, newest.last())?;
             syncing.inner.state_changed(guid, "ONLINE");
-            Ok(())
+            Ok(Joined(()))
         })
     }
 
@@ -199,7 +201,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Stopped`], [`Error::ReadOnly`].
-    pub fn reopen(&self, only: Option<Guid>) -> Result<Vec<Guid>> {
+    pub fn reopen(&self, only: Option<Guid>) -> Result<(Vec<Guid>, Joined)> {
         let config = self.info().config;
         let mut away = Vec::new();
         for leaf in config.tree.leaves().filter(|leaf| only.is_none_or(|guid| guid == leaf.guid)) {
@@ -210,7 +212,7 @@ impl Pool {
             }
             let path = leaf.path.as_deref().map(String::from_utf8_lossy);
             let back = path.is_some_and(|path| match self.online(leaf.guid, Path::new(&*path)) {
-                Ok(()) => true,
+                Ok(Joined(())) => true,
                 Err(error) => {
                     tracing::warn!(%error, "a device is not back");
                     false
@@ -220,7 +222,7 @@ impl Pool {
                 away.push(leaf.guid);
             }
         }
-        Ok(away)
+        Ok((away, Joined(())))
     }
 }
 

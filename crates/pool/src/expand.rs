@@ -15,6 +15,7 @@ use storage::{TopVdev, Vdevs};
 use crate::opened::open_disk;
 use crate::pool::{Inner, Pool};
 use crate::state::Syncing;
+use crate::tree_change::Joined;
 use crate::{Error, Result};
 
 /// The pool property under which vdevs grow without a command.
@@ -25,24 +26,28 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::GrownMeanwhile`]; it cannot be written.
-    pub fn expand(&self, guid: Guid) -> Result<bool> {
-        self.reopen_grown(guid)?;
-        self.run(move |syncing| {
+    pub fn expand(&self, guid: Guid) -> Result<(bool, Joined)> {
+        let joined = self.reopen_grown(guid)?;
+        let grew = self.run(move |syncing| {
             let slot = syncing.slot(guid)?;
             syncing.expand(slot.top)
-        })
+        })?;
+        Ok((grew, joined))
     }
 
     /// Opens the device of a leaf again if it has become larger since it was opened.
     ///
-    /// # Errors [`Error::GrownMeanwhile`] if the pool cannot be read while the device is closed.
-    fn reopen_grown(&self, guid: Guid) -> Result<()> {
+    /// # Errors
+    /// [`Error::GrownMeanwhile`] where the pool cannot do without it for that moment.
+    fn reopen_grown(&self, guid: Guid) -> Result<Joined> {
         let vdevs = self.inner.storage.vdevs();
-        let Some(leaf) = vdevs.leaves().find(|leaf| leaf.guid == guid.0) else { return Ok(()) };
+        let Some(leaf) = vdevs.leaves().find(|leaf| leaf.guid == guid.0) else {
+            return Ok(Joined(()));
+        };
         let path = leaf.disk.path();
         let is_larger = open_disk(path, Access::Peek).is_ok_and(|disk| disk.size() > leaf.disk.size());
         if !is_larger {
-            return Ok(());
+            return Ok(Joined(()));
         }
         self.run(move |syncing| syncing.take_away(guid)).map_err(|error| match error {
             Error::NoReplicas => Error::GrownMeanwhile,

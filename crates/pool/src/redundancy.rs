@@ -82,11 +82,7 @@ fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
     if vdev.walk().any(|below| matches!(&below.kind, VdevKind::Other(kind) if kind == "dspare")) {
         return Some("a distributed spare is in use".into());
     }
-    let is_rebuilt = |vdev: &&VdevConfig| vdev.extra.get_u64("rebuild_txg").is_some_and(|txg| txg != 0);
-    if let Some(rebuilt) = vdev.walk().find(is_rebuilt) {
-        return Some(format!("the device {} is being rebuilt", name_of(rebuilt)));
-    }
-    // No leaf has guid 0.
+    // Guid 0 is that of no leaf.
     if matches!(top.shape, Shape::Mirror(_) | Shape::Parity { .. }) && !top.can_lose(0) {
         return Some("of what was written in some txgs the devices that are there do not have enough".into());
     }
@@ -170,13 +166,6 @@ impl Newest {
     /// failed while it was written.
     fn is_behind(self, latest: &Newest) -> bool {
         self.last < latest.before
-    }
-}
-
-fn name_of(vdev: &VdevConfig) -> String {
-    match &vdev.path {
-        Some(path) => format!("'{}'", String::from_utf8_lossy(path).escape_debug()),
-        None => vdev.guid.0.to_string(),
     }
 }
 

@@ -3,14 +3,14 @@
 //! From:   `scrub`: its callers and its thread.
 //! To:     the pool, which stops the thread when it is closed.
 
-use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use dsl::walk::{Place, Target};
 use format::ObjectId;
-use format::scan::Scan;
 use storage::rank::{Rank, Ranked};
+
+use crate::scan_state::Progress;
 
 /// A block that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,12 +71,11 @@ pub struct State {
     pub running: bool,
     /// What it is to do.
     pub order: Order,
-    /// The state on disk, updated by the progress since.
-    pub scan: Option<Scan>,
+    /// What is under way, or paused, by the last sync and with what was done since. It is known from the first sync after the import
+    /// on.
+    pub progress: Option<Progress>,
     /// When it was paused, seconds since 1970.
     pub paused_at: u64,
-    /// Damaged blocks found that are not in the error log on disk yet.
-    pub errors: BTreeSet<DataError>,
     /// Why it could not go on.
     pub failed: Option<String>,
 }
@@ -105,6 +104,18 @@ impl Scrubber {
     /// # Panics A thread panicked while it held the lock.
     pub fn turn(&self) -> Ranked<MutexGuard<'_, ()>> {
         Ranked::lock(Rank::ScrubTurn, || self.turn.lock().expect("no code panics while it has its turn"))
+    }
+
+    /// Changes the place of what is under way, when datasets change.
+    pub(crate) fn follow(&self, change: impl FnOnce(&mut Progress)) {
+        if let Some(progress) = &mut self.lock().progress {
+            change(progress);
+        }
+    }
+
+    /// Whether more was done than is on disk.
+    pub(crate) fn is_newer(&self) -> bool {
+        self.lock().progress.as_ref().is_some_and(|progress| progress.is_newer)
     }
 
     /// Tells the visitor what to do.

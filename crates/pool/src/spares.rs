@@ -17,7 +17,7 @@ use crate::aux_vdevs::{self, AuxKind, AuxVdev};
 use crate::opened::open_disk;
 use crate::pool::{Inner, Pool};
 use crate::replacement::Joins;
-use crate::tree_change::Joining;
+use crate::tree_change::{Joined, Joining};
 use crate::{Error, Result};
 
 impl Pool {
@@ -25,7 +25,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::SpareInUse`]; as [`Pool::replace`].
-    pub fn replace_by_spare(&self, guid: Guid, spare: Guid) -> Result<()> {
+    pub fn replace_by_spare(&self, guid: Guid, spare: Guid) -> Result<Joined> {
         let is_meant = |aux: &AuxVdev| aux.kind == AuxKind::Spare && aux.config.guid == spare;
         let aux = self.aux_vdevs()?.into_iter().find(is_meant).ok_or(Error::NoSuchDevice)?;
         if aux.in_use || aux.used_by.is_some() {
@@ -54,9 +54,10 @@ impl Pool {
 
     /// Puts spares in the place of failed or missing devices. Returns the devices that got a spare.
     ///
-    /// # Errors The list of spares cannot be read. Spares that cannot be used are only logged.
-    pub fn use_spares(&self) -> Result<Vec<Guid>> {
-        let Some((lost, _)) = self.wants_spares() else { return Ok(Vec::new()) };
+    /// # Errors
+    /// The lists of spares cannot be read. Spares that cannot be used are told of in the log.
+    pub fn use_spares(&self) -> Result<(Vec<Guid>, Joined)> {
+        let Some((lost, _)) = self.wants_spares() else { return Ok((Vec::new(), Joined(()))) };
         let mut spares: Vec<AuxVdev> = self.aux_vdevs()?;
         spares.retain(|aux| {
             aux.kind == AuxKind::Spare && !aux.in_use && aux.used_by.is_none() && aux.device.is_some()
@@ -64,7 +65,7 @@ impl Pool {
         let mut helped = Vec::new();
         for guid in lost {
             let used = spares.iter().position(|aux| match self.replace_by_spare(guid, aux.config.guid) {
-                Ok(()) => true,
+                Ok(Joined(())) => true,
                 Err(error) => {
                     tracing::warn!(%error, "a spare cannot fill in");
                     false
@@ -75,7 +76,7 @@ impl Pool {
                 helped.push(guid);
             }
         }
-        Ok(helped)
+        Ok((helped, Joined(())))
     }
 }
 

@@ -40,6 +40,11 @@ pub(crate) struct Joining {
     pub(crate) above: Guid,
 }
 
+/// A device joined or came back: a resilver (crate `scan`) must write to it what it lacks.
+#[must_use = "without a resilver, the device stays behind: give this to `scan::Scans::resilver_joined`"]
+#[derive(Debug)]
+pub struct Joined(pub(crate) ());
+
 /// A device that left.
 struct Left {
     leaf: Option<Leaf>,
@@ -53,7 +58,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::BadDevice`]; [`Error::NotAttachable`] where no mirror can be.
-    pub fn attach(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<()> {
+    pub fn attach(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<Joined> {
         self.join(guid, disk, Joins::Mirror)
     }
 
@@ -62,11 +67,11 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::attach`]; [`Error::InReplacement`].
-    pub fn replace(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<()> {
+    pub fn replace(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<Joined> {
         self.join(guid, disk, Joins::Replacing)
     }
 
-    fn join(&self, beside: Guid, disk: Arc<dyn Disk>, joins: Joins) -> Result<()> {
+    fn join(&self, beside: Guid, disk: Arc<dyn Disk>, joins: Joins) -> Result<Joined> {
         let is_known = |leaf: &Leaf| leaf.disk.path() == disk.path();
         if self.inner.storage.vdevs().leaves().any(is_known) {
             return Err(Error::Busy { path: disk.path().to_path_buf(), holder: Some("this pool".into()) });
@@ -75,9 +80,9 @@ impl Pool {
         self.take_in(Joining { beside, disk, joins, new, above })
     }
 
-    /// Adds a device beside a leaf. The caller then starts a resilver (crate `scan`).
-    pub(crate) fn take_in(&self, joining: Joining) -> Result<()> {
-        self.run(move |syncing| syncing.join(&joining))
+    /// Has a device join. A resilver (crate `scan`) is to begin then.
+    pub(crate) fn take_in(&self, joining: Joining) -> Result<Joined> {
+        self.run(move |syncing| syncing.join(&joining).map(Joined))
     }
 
     /// Takes a leaf out of its mirror, or ends a replacement or the use of a spare. Wipes its labels; a spare gets spare

@@ -220,8 +220,8 @@ fn devices_join_and_leave_a_mirror() {
     let [first, second] = guids(&pool)[..] else { panic!("two sides") };
     let small = pool.attach(first, sized(&script, "small", SIZE / 2));
     assert!(matches!(small, Err(pool::Error::TooSmall)), "{small:?}");
-    pool.attach(first, sized(&script, "third", SIZE)).unwrap();
-    pool.resilver().unwrap();
+    let joined = pool.attach(first, sized(&script, "third", SIZE)).unwrap();
+    pool.resilver_joined(joined).unwrap();
     expected.push((write(&pool, 2), content(2)));
     pool.wait_scrub().unwrap();
     assert_eq!(guids(&pool).len(), 3);
@@ -232,14 +232,14 @@ fn devices_join_and_leave_a_mirror() {
     // The last side has the guid of the mirror.
     is_whole_on(&script, &[3], &expected);
     let [single] = guids(&pool)[..] else { panic!("one device") };
-    pool.attach(single, sized(&script, "fourth", SIZE)).unwrap();
-    pool.resilver().unwrap();
+    let joined = pool.attach(single, sized(&script, "fourth", SIZE)).unwrap();
+    pool.resilver_joined(joined).unwrap();
     expected.push((write(&pool, 3), content(3)));
     pool.wait_scrub().unwrap();
     is_whole_on(&script, &[3], &expected);
     is_whole_on(&script, &[4], &expected);
-    pool.replace(guids(&pool)[0], sized(&script, "fifth", SIZE)).unwrap();
-    pool.resilver().unwrap();
+    let joined = pool.replace(guids(&pool)[0], sized(&script, "fifth", SIZE)).unwrap();
+    pool.resilver_joined(joined).unwrap();
     expected.push((write(&pool, 4), content(4)));
     pool.wait_scrub().unwrap();
     assert_eq!(guids(&pool).len(), 2, "the device that was replaced has left");
@@ -262,8 +262,8 @@ fn a_device_goes_offline_and_comes_back() {
         pool.sync().unwrap();
         assert!(pool.members()[0].is_offline && !pool.members()[0].is_open);
         is_whole_on(&script, &[1], &expected);
-        pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
-        pool.resilver().unwrap();
+        let joined = pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
+        pool.resilver_joined(joined).unwrap();
         expected.push((write(&pool, 3), content(3)));
         pool.wait_scrub().unwrap();
         pool.sync().unwrap();
@@ -288,8 +288,8 @@ fn is_replaced(parity: usize, is_there: bool) {
         }
         let small = pool.replace(*guid, sized(&script, "small", SIZE / 2));
         assert!(matches!(small, Err(pool::Error::TooSmall)), "{small:?}");
-        pool.replace(*guid, sized(&script, &format!("new{n}"), SIZE)).unwrap();
-        pool.resilver().unwrap();
+        let joined = pool.replace(*guid, sized(&script, &format!("new{n}"), SIZE)).unwrap();
+        pool.resilver_joined(joined).unwrap();
         expected.push((write(&pool, 10 + n as u64), content(10 + n as u64)));
     }
     pool.wait_scrub().unwrap();
@@ -334,22 +334,22 @@ fn a_replacement_is_given_up_or_goes_on_after_a_crash() {
         let expected = vec![(write(&pool, 1), content(1))];
         pool.sync().unwrap();
         let old = pool.members()[0].guid;
-        pool.replace(old, sized(&script, "new", SIZE)).unwrap();
-        pool.resilver().unwrap();
+        let joined = pool.replace(old, sized(&script, "new", SIZE)).unwrap();
+        pool.resilver_joined(joined).unwrap();
         pool.wait_scrub().unwrap();
         pool.sync().unwrap();
         let new = pool.members()[0].guid;
         assert_ne!(new, old);
         // The labels of the first device are wiped: it can come back as a new one.
-        pool.replace(new, Arc::new(script.disks().swap_remove(0))).unwrap();
-        pool.resilver().unwrap();
+        let joined = pool.replace(new, Arc::new(script.disks().swap_remove(0))).unwrap();
+        pool.resilver_joined(joined).unwrap();
         let newest = pool.members()[1].guid;
         pool.detach(newest).unwrap();
         assert!(matches!(pool.detach(newest), Err(pool::Error::NoSuchDevice)));
         assert_eq!(pool.members()[0].guid, new, "the replacement was given up");
         pool.wait_scrub().unwrap();
-        pool.replace(new, Arc::new(script.disks().swap_remove(0))).unwrap();
-        pool.resilver().unwrap();
+        let joined = pool.replace(new, Arc::new(script.disks().swap_remove(0))).unwrap();
+        pool.resilver_joined(joined).unwrap();
         // As after a crash.
         let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
         drop(pool);
@@ -380,10 +380,75 @@ fn a_device_that_an_administrator_calls_faulty_stays_so_until_it_is_cleared() {
     pool.export().unwrap();
     let pool = imported(script.disks());
     assert!(pool.members()[0].is_faulted && !pool.members()[0].is_open);
-    pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
-    pool.resilver_joined().unwrap();
+    let joined = pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
+    pool.resilver_joined(joined).unwrap();
     pool.wait_scrub().unwrap();
     assert!(!pool.members()[0].is_faulted && pool.members()[0].is_open);
+    assert_eq!(findings(&pool), [""; 0]);
+}
+
+#[test]
+fn a_resilver_goes_on_where_the_power_was_cut() {
+    let script = Script::new();
+    let pool = created(&script, 0);
+    let mut expected = Vec::new();
+    for n in 0..6 {
+        expected.push((write(&pool, n), content(n)));
+        pool.snapshot(&[format!("tank@{n}")], &[]).unwrap();
+    }
+    let first = pool.members()[0].guid;
+    let joined = pool.attach(first, sized(&script, "third", SIZE)).unwrap();
+    let before = script.op_count();
+    pool.resilver_joined(joined).unwrap();
+    // What is in the queue comes and goes meanwhile.
+    pool.snapshot(&["tank@late".to_owned()], &[]).unwrap();
+    pool.destroy_snapshots(&["tank@3".to_owned()], false).unwrap();
+    pool.wait_scrub().unwrap();
+    pool.sync().unwrap();
+    let after = script.op_count();
+    drop(pool);
+    let mut went_on = 0;
+    for cut in (before..=after).step_by((after - before) / 14) {
+        let image = script.image_after(cut, CrashPolicy::LoseAllUnflushed, cut as u64);
+        let pool = imported(image.disks());
+        let left = pool.scan().unwrap().filter(|status| status.scan.is_resilvering());
+        pool.resume_scrub().unwrap();
+        pool.wait_scrub().unwrap();
+        pool.sync().unwrap();
+        let scan = pool.scan().unwrap().unwrap().scan;
+        assert_eq!((scan.func, scan.state, scan.errors), (ScanFunc::Resilver, ScanState::Finished, 0));
+        if let Some(left) = left.filter(|left| left.scan.examined > 0) {
+            went_on += 1;
+            assert_eq!(scan.start_time, left.scan.start_time);
+            assert!(scan.examined >= left.scan.examined, "{scan:?}");
+        }
+        assert_eq!(findings(&pool), [""; 0], "after operation {cut}");
+        drop(pool);
+        is_whole_on(&image, &[2], &expected);
+    }
+    assert!(went_on > 2, "{went_on} resilvers were cut in the middle");
+}
+
+#[test]
+fn devices_that_join_one_after_another_all_get_everything() {
+    let script = Script::new();
+    let pool = created(&script, 0);
+    let mut expected = vec![(write(&pool, 1), content(1))];
+    pool.sync().unwrap();
+    let first = pool.members()[0].guid;
+    let joined = pool.attach(first, sized(&script, "third", SIZE)).unwrap();
+    pool.resilver_joined(joined).unwrap();
+    let joined = pool.attach(first, sized(&script, "fourth", SIZE)).unwrap();
+    pool.resilver_joined(joined).unwrap();
+    let joined = pool.attach(first, sized(&script, "fifth", SIZE)).unwrap();
+    pool.resilver_joined(joined).unwrap();
+    expected.push((write(&pool, 2), content(2)));
+    pool.wait_scrub().unwrap();
+    pool.sync().unwrap();
+    assert!(pool.inner().deferred().is_empty());
+    for disk in 2..5 {
+        is_whole_on(&script, &[disk], &expected);
+    }
     assert_eq!(findings(&pool), [""; 0]);
 }
 

@@ -146,8 +146,8 @@ fn replace(story: &mut Story) {
     story.write("/d/c", vec![9; 90_000]).unlink("/b");
     let old = story.pool().members()[0].guid;
     let new = disks(story, 1).remove(0);
-    story.pool().replace(old, new).expect("it fits");
-    story.pool().resilver().expect("it begins");
+    let joined = story.pool().replace(old, new).expect("it fits");
+    story.pool().resilver_joined(joined).expect("it begins");
     story.pool().wait_scrub().expect("it is resilvered");
     story.forget_unasked_syncs();
     story.sync();

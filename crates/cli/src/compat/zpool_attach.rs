@@ -148,8 +148,8 @@ impl Change<'_> {
             true => session.pool().replace(found.guid, disk),
             false => session.pool().attach(found.guid, disk),
         };
-        done.map_err(|error| failed(&error.to_string()))?;
-        self.end(session, options.wait)
+        let joined = done.map_err(|error| failed(&error.to_string()))?;
+        self.end(session, joined, options.wait)
     }
 
     /// Has a spare fill in.
@@ -157,14 +157,15 @@ impl Change<'_> {
         let failed = |why: &str| self.failed(why);
         let found = device(self.call, self.pool, self.name, &failed)?;
         let session = opened(self.call, self.pool, &failed)?;
-        session.pool().replace_by_spare(found.guid, spare).map_err(|error| failed(&error.to_string()))?;
-        self.end(session, waits)
+        let joined = session.pool().replace_by_spare(found.guid, spare);
+        let joined = joined.map_err(|error| failed(&error.to_string()))?;
+        self.end(session, joined, waits)
     }
 
-    /// Records the devices. Waits for the resilver if requested, or if no server would continue it.
-    fn end(&self, session: Session, waits: bool) -> Result<(), Failure> {
+    /// Notes the devices; waits for the resilver if that is wanted, or nobody else would carry it out.
+    fn end(&self, session: Session, joined: pool::Joined, waits: bool) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
-        session.pool().resilver_joined().map_err(|error| failed(&error.to_string()))?;
+        session.pool().resilver_joined(joined).map_err(|error| failed(&error.to_string()))?;
         note_devices(&session)?;
         if waits || self.call.live().is_none() {
             session.pool().wait_scrub().map_err(|error| failed(&error.to_string()))?;

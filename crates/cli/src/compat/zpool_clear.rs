@@ -98,7 +98,7 @@ fn run(call: &Call) -> Result<(), Failure> {
         return Ok(());
     }
     session.command(&call.line);
-    let reopened = pool.reopen(guid.map(format::Guid)).and_then(|_| pool.resilver_joined());
+    let reopened = pool.reopen(guid.map(format::Guid)).and_then(|(_, joined)| pool.resilver_joined(joined));
     let written = reopened.and_then(|()| pool.rewrite_config());
     pool.forget_command();
     written.map_err(|error| Failure::refused(format!("cannot clear errors for {name}: {error}")))

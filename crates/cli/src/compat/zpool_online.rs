@@ -45,10 +45,10 @@ fn run(call: &Call) -> Result<(), Failure> {
     let words = Words { verb: "online", not_found: Some(not_found) };
     each(call, &words, |session, found| {
         let path = found.path.as_ref().map(PathBuf::from).ok_or(pool::Error::NoSuchDevice)?;
-        session.pool().online(found.guid, &path)?;
+        let mut joined = session.pool().online(found.guid, &path)?;
         if call.options.expand {
-            session.pool().expand(found.guid)?;
+            (_, joined) = session.pool().expand(found.guid)?;
         }
-        session.pool().resilver_joined()
+        session.pool().resilver_joined(joined)
     })
 }

@@ -48,6 +48,33 @@ impl Place {
         Place { root, object: ObjectId(0), level: 0, blkid: 0, shift: ROOT_SHIFT }
     }
 
+    /// The mark behind which a walk in the tree of `root` meets this block of level 0 next; `None` for the very first.
+    pub fn before(root: Arc<Root>, object: ObjectId, blkid: u64) -> Option<Place> {
+        let at = |object, blkid| Some(Place { root, object: ObjectId(object), level: 0, blkid, shift: 0 });
+        match (object.0, blkid) {
+            (0, 0) => None,
+            // The last object of the block of dnodes before.
+            (0, _) => at(blkid.saturating_mul(SLOTS_PER_BLOCK as u64) - 1, u64::MAX),
+            // The block of dnodes that holds the first object.
+            (1, 0) => at(0, 0),
+            (object, 0) => at(object - 1, u64::MAX),
+            (object, blkid) => at(object, blkid - 1),
+        }
+    }
+
+    /// Object and block of level 0 before which all was met when this place was: what OpenZFS keeps of a scan. `None` for the special
+    /// objects of an objset, whose place it cannot keep.
+    pub fn met_before(&self) -> Option<(ObjectId, u64)> {
+        let (first, _) = self.span();
+        match self.blkid {
+            _ if self.is_root() => Some((ObjectId(0), 0)),
+            _ if SPECIAL.contains(&self.object) => None,
+            // A spill block comes after all others of its object.
+            u64::MAX => Some((ObjectId(self.object.0 + 1), 0)),
+            _ => Some((self.object, u64::try_from(first).unwrap_or(u64::MAX))),
+        }
+    }
+
     /// Whose block it is.
     pub fn owner(&self) -> Owner {
         self.root.owner

@@ -129,3 +129,23 @@ fn a_pointer_that_counts_wrongly_what_is_below_is_told_of() {
     }
     assert_eq!(levels, [true; 2], "files and what leads to them");
 }
+
+#[test]
+fn a_walk_goes_on_where_a_bookmark_of_openzfs_says() {
+    let (storage, roots) = roots();
+    for root in roots {
+        let all: Vec<_> = Walk::after(&storage, &root, None).map(place).collect();
+        let mut bookmarks = 0;
+        for (n, at) in all.iter().enumerate() {
+            let Some((object, blkid)) = at.met_before() else { continue };
+            bookmarks += 1;
+            let mark = Place::before(Arc::new(root.clone()), object, blkid);
+            let rest: Vec<_> = Walk::after(&storage, &root, mark).map(place).map(|p| shown(&p)).collect();
+            let left: Vec<_> = all[n + 1..].iter().map(shown).collect();
+            assert!(rest.ends_with(&left), "behind {at}");
+            // The block itself and what leads to it may come again.
+            assert!(rest.len() <= left.len() + 8, "behind {at}: {} of {}", rest.len(), left.len());
+        }
+        assert!(bookmarks > 30);
+    }
+}

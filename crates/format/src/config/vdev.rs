@@ -188,7 +188,8 @@ const VDEV_KEYS: [&str; 53] = [
 const ZAP_LEAF: &str = "com.delphix:vdev_zap_leaf";
 const ZAP_TOP: &str = "com.delphix:vdev_zap_top";
 const ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
-const RESILVER_DEFER: &str = "com.datto:resilver_defer";
+/// Key of a leaf whose resilver waits for the end of the one that is under way.
+pub const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 
 impl VdevConfig {
     /// A vdev of this kind and guid without other keys.

@@ -52,6 +52,15 @@ impl Syncing<'_> {
                 }
             }
             Effect::LogOfSnapshot { head, dir, name } => self.forget_log(head, dir, name)?,
+            Effect::Snapshotted { head, snapshot } => {
+                self.inner.scrub.follow(|progress| progress.snapshotted(head, snapshot, self.txg));
+            }
+            Effect::Destroyed { id, next } => {
+                self.inner.scrub.follow(|progress| progress.destroyed(id, next, self.txg));
+            }
+            Effect::Swapped(one, other) => {
+                self.inner.scrub.follow(|progress| progress.swapped(one, other, self.txg));
+            }
             Effect::NewHead { id, new } => self.write_new_head(id, new)?,
             Effect::Freed(blocks) => blocks.iter().try_for_each(|ptr| self.free_block(ptr))?,
             Effect::TreeFreed { root, since } => {

@@ -26,7 +26,7 @@ impl Syncing<'_> {
             }
             bpobj::clear(mos, &self.tx, list)?;
         }
-        crate::scan_state::restart_foreign(self.mos(), &self.tx)?;
+        self.take_over_scan()?;
         self.fold_logs()
     }
 

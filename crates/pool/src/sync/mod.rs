@@ -151,7 +151,9 @@ fn sync_txg(
     let mut changed = frozen;
     zil::add_logged(inner, txg, &mut changed);
     let settling = !state.allocator.is_settled(txg);
-    let waiting = state.freeing || matches!(state.keeping.stage, Stage::Wanted | Stage::Discarding);
+    let waiting = state.freeing
+        || matches!(state.keeping.stage, Stage::Wanted | Stage::Discarding)
+        || inner.scrub.is_newer();
     if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling && !waiting {
         return Ok(());
     }
@@ -219,6 +221,7 @@ fn write_txg(
             return Err(error);
         }
     }
+    syncing.keep_scan()?;
     syncing.free_waiting()?;
     syncing.store_references()?;
     syncing.free_kept()?;

@@ -4,25 +4,29 @@
 //! From:   the methods of [`Scans`].
 //! To:     the scan state and the error log on disk, as OpenZFS keeps them (06 §1.5, §1.6).
 //!
-//! The scrub thread walks the trees of a synced txg. Blocks freed after that txg may be overwritten two txgs later, so data
-//! read by then is not trusted. The thread then takes the trees of a newer txg and continues after the last finished block.
-//! Intent logs are not scrubbed.
+//! The visitor walks the trees of a synced txg. What is freed after it may be written over two txgs later, so
+//! whatever was read by then is not believed: the visitor takes the trees of a newer txg and goes on behind the
+//! last block that it had finished. Intent logs are not visited. Each txg notes on disk how far the visitor is.
 
 mod errors;
+mod order;
 mod range;
 mod resilver;
+#[cfg(test)]
+mod tests;
 mod view;
 mod visit;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dsl::room::Reserve;
-use format::scan::{Scan, ScanFunc, ScanState};
+use format::scan::{NEXT_IN_QUEUE, Scan, ScanFunc, ScanState};
 use format::{ObjectId, ObjectType, Txg};
 
+use pool::scan_state::Progress;
 use pool::scrubber::{DataError, Order, State};
-use pool::{Error, Inner, Pool, Result, Syncing, scan_state};
+use pool::{Error, Inner, Joined, Pool, Result, Syncing, scan_state};
 
 pub use range::Births;
 
@@ -46,7 +50,13 @@ fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
     let mut scan = begun(syncing)?;
     scan.min_txg = births.after.min(scan.max_txg);
     scan.max_txg = births.up_to.unwrap_or(scan.max_txg).min(scan.max_txg);
+    keep(syncing, scan)
+}
+
+/// Writes down that a scan begins.
+fn keep(syncing: &Syncing<'_>, scan: Scan) -> Result<Scan> {
     scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
+    syncing.inner.scrub.lock().progress = Some(Progress::on_disk(scan, BTreeMap::new()));
     Ok(scan)
 }
 
@@ -60,7 +70,8 @@ fn begun(syncing: &Syncing<'_>) -> Result<Scan> {
     }
     let queue = mos.create_zap(&syncing.tx, ObjectType::SCAN_QUEUE, 0)?.id();
     let allocated = syncing.allocated();
-    Ok(Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated))
+    let scan = Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated);
+    Ok(Scan { current: [scan.min_txg.0, scan.max_txg.0], ..scan })
 }
 
 /// Ends a scrub on disk.
@@ -79,6 +90,8 @@ fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> 
     scan.state = state;
     scan.set_paused(false);
     scan.end_time = syncing.inner.host.clock.now().0;
+    scan.bookmark = [NEXT_IN_QUEUE.0, 0, 0, 0];
+    syncing.inner.scrub.lock().progress = None;
     scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
     Ok(scan)
 }
@@ -172,18 +185,19 @@ pub trait Scans {
     /// It cannot be written down.
     fn resilver(&self) -> Result<()>;
 
-    /// As [`Scans::resilver`], after a device joined or came back. A running resilver that covers all missed txgs continues.
+    /// As [`Scans::resilver`], after a device joined or came back: a resilver at work that is about all that devices lack goes on. If it
+    /// is not about all, the new device waits for its end where the pool has enabled the feature `resilver_defer`.
     ///
     /// # Errors
     /// As [`Scans::resilver`].
-    fn resilver_joined(&self) -> Result<()>;
+    fn resilver_joined(&self, joined: Joined) -> Result<()>;
 }
 
 impl Scans for Pool {
     fn scan(&self) -> Result<Option<ScanStatus>> {
         let (live, running, paused_at) = {
             let state = self.inner().scrub.lock();
-            (state.scan.filter(|_| state.running), state.running, state.paused_at)
+            (state.progress.as_ref().map(|progress| progress.scan), state.running, state.paused_at)
         };
         let scan = match live {
             Some(scan) => Some(scan),
@@ -201,15 +215,14 @@ impl Scans for Pool {
         let _turn = scrub.turn();
         let mut state = scrub.lock();
         if state.running {
-            if state.scan.is_some_and(|scan| scan.is_resilvering()) {
+            if state.progress.as_ref().is_some_and(|progress| progress.scan.is_resilvering()) {
                 return Err(Error::Resilvering);
             }
             if state.order != Order::Pause {
                 return Err(Error::Scrubbing);
             }
             drop(state);
-            let scan = self.run(|syncing| set_paused(syncing, false))?;
-            scrub.lock().scan.as_mut().expect("a running scrub has a state").flags = scan.flags;
+            self.run(|syncing| set_paused(syncing, false))?;
             scrub.give(Order::Go);
             return Ok(());
         }
@@ -248,12 +261,19 @@ impl Scans for Pool {
         if self.read_only().is_some() {
             return Ok(());
         }
-        if self.needs_resilver() {
-            return self.resilver();
+        let on_disk = scan_state::read(&self.inner().mos)?.filter(|scan| scan.state == ScanState::Scanning);
+        let lacking = resilver::lacking_now(self.inner());
+        match on_disk {
+            Some(scan) if scan.is_resilvering() && scan.errors == 0 && covers(&scan, lacking) => {
+                return take_up(self);
+            }
+            _ if self.needs_resilver() => return self.resilver(),
+            _ => {}
         }
         // A replacement may have come to its end without its devices having left.
         self.inner().end_replacing()?;
-        match scan_state::read(&self.inner().mos)? {
+        match on_disk {
+            Some(scan) if scan.is_resilvering() => take_up(self),
             Some(scan) if scan.is_scrubbing() && !scan.is_paused() => match self.scrub() {
                 Err(Error::Scrubbing) => Ok(()),
                 other => other,
@@ -266,11 +286,8 @@ impl Scans for Pool {
         let _turn = self.inner().scrub.turn();
         need_scrub(self.inner())?;
         let now = self.inner().host.clock.now().0;
-        let scan = self.run(|syncing| set_paused(syncing, true))?;
+        self.run(|syncing| set_paused(syncing, true))?;
         let mut state = self.inner().scrub.lock();
-        if let Some(live) = &mut state.scan {
-            live.flags = scan.flags;
-        }
         state.paused_at = now;
         if state.running && state.order == Order::Go {
             state.order = Order::Pause;
@@ -284,8 +301,9 @@ impl Scans for Pool {
         self.inner().scrub.give(Order::Cancel);
         self.inner().scrub.join();
         self.run(|syncing| {
+            let scan = syncing.inner.scrub.lock().progress.as_ref().map(|progress| progress.scan);
             // It may have come to its end before it was told.
-            match scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) {
+            match scan.filter(Scan::is_scrubbing) {
                 Some(scan) => end(syncing, scan, ScanState::Canceled).map(drop),
                 None => Ok(()),
             }
@@ -319,9 +337,7 @@ impl Scans for Pool {
     }
 
     fn data_errors(&self) -> Result<Vec<DataError>> {
-        let mut found = errors::read(&self.inner().mos)?;
-        found.extend(&self.inner().scrub.lock().errors);
-        Ok(found.into_iter().collect())
+        Ok(errors::read(&self.inner().mos)?.into_iter().collect())
     }
 
     fn last_scrubbed_txg(&self) -> Result<Txg> {
@@ -332,21 +348,19 @@ impl Scans for Pool {
         self.read_only().is_none() && resilver::lacking(&self.inner().storage).is_some()
     }
 
-    fn resilver_joined(&self) -> Result<()> {
-        let lacking = resilver::lacking(&self.inner().storage);
-        let covers = |scan: &Scan| {
-            scan.is_resilvering()
-                && lacking.is_none_or(|(first, end)| scan.min_txg < first && end <= scan.max_txg)
-        };
+    fn resilver_joined(&self, _: Joined) -> Result<()> {
+        let lacking = resilver::lacking_now(self.inner());
         let state = self.inner().scrub.lock();
-        let is_covered = state.running && state.scan.as_ref().is_some_and(covers);
+        let scan = state.progress.as_ref().map(|progress| progress.scan).filter(|_| state.running);
         drop(state);
-        match () {
-            () if is_covered => Ok(()),
-            () if lacking.is_some() => self.resilver(),
-            // The device that came back holds all data, so its spare leaves.
-            () if self.read_only().is_none() => self.inner().end_replacing(),
-            () => Ok(()),
+        let is_covered = scan.is_some_and(|scan| scan.is_resilvering() && covers(&scan, lacking));
+        match scan.filter(Scan::is_resilvering) {
+            Some(_) if is_covered => Ok(()),
+            Some(scan) if self.run(move |syncing| resilver::defer(syncing, &scan))? => Ok(()),
+            _ if lacking.is_some() => self.resilver(),
+            // What came back has everything: whoever filled in for it leaves.
+            _ if self.read_only().is_none() => self.inner().end_replacing(),
+            _ => Ok(()),
         }
     }
 
@@ -364,17 +378,39 @@ impl Scans for Pool {
     }
 }
 
-/// Starts the thread for a scan whose start is on disk.
+/// Whether a resilver visits all blocks born from the first of these txgs up to, without, the second.
+fn covers(scan: &Scan, lacking: Option<(Txg, Txg)>) -> bool {
+    lacking.is_none_or(|(first, end)| scan.min_txg < first && end <= scan.max_txg)
+}
+
+/// Goes on with the resilver that is under way on disk.
+fn take_up(pool: &Pool) -> Result<()> {
+    let scrub = &pool.inner().scrub;
+    let _turn = scrub.turn();
+    if std::mem::replace(&mut scrub.lock().running, true) {
+        return Ok(());
+    }
+    scrub.join();
+    let under_way = pool.run(|syncing| {
+        let state = syncing.inner.scrub.lock();
+        let scan = state.progress.as_ref().map(|progress| progress.scan);
+        scan.filter(Scan::is_resilvering).ok_or(Error::NotScrubbing)
+    });
+    carry_out(pool, under_way)
+}
+
+/// Has a scan that was begun on disk carried out by a thread.
 fn carry_out(pool: &Pool, begun: Result<Scan>) -> Result<()> {
     let mut state = pool.inner().scrub.lock();
     let scan = match begun {
-        Ok(scan) => scan.restarted(),
+        Ok(scan) => scan,
         Err(error) => {
             state.running = false;
             return Err(error);
         }
     };
-    *state = State { running: true, scan: Some(scan), ..State::default() };
+    let progress = state.progress.take();
+    *state = State { running: true, progress, ..State::default() };
     let inner = pool.inner().clone();
     let thread = std::thread::Builder::new().name("cenote-scrub".into()).spawn(move || {
         visit::run(&inner, scan);
@@ -389,157 +425,29 @@ fn carry_out(pool: &Pool, begun: Result<Scan>) -> Result<()> {
     Ok(())
 }
 
-/// Removes these from the known damaged blocks. Errors that a scrub found meanwhile, or wrote into the log at its end, stay.
+/// Takes these out of what is known as lost. What a scrub found meanwhile stays.
 fn forget(pool: &Pool, readable: BTreeSet<DataError>) -> Result<()> {
     pool.run(move |syncing| {
         let mut logged = errors::read(syncing.mos())?;
         logged.retain(|error| !readable.contains(error));
-        syncing.inner.scrub.lock().errors.retain(|error| !readable.contains(error));
-        errors::replace(syncing, &logged)
+        let found: BTreeSet<DataError> =
+            errors::found(syncing.mos())?.difference(&readable).copied().collect();
+        logged.retain(|error| !found.contains(error));
+        errors::replace(syncing, &logged)?;
+        errors::add(syncing, &found).map(drop)
     })
 }
 
 fn set_paused(syncing: &Syncing<'_>, paused: bool) -> Result<Scan> {
-    let mut scan = scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing).ok_or(Error::NotScrubbing)?;
-    scan.set_paused(paused);
     syncing.inner.happened(if paused { "scrub_paused" } else { "scrub_resume" }, &[]);
-    scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
-    Ok(scan)
+    let mut state = syncing.inner.scrub.lock();
+    let progress = state.progress.as_mut().filter(|progress| progress.scan.is_scrubbing());
+    let progress = progress.ok_or(Error::NotScrubbing)?;
+    progress.scan.set_paused(paused);
+    progress.is_newer = true;
+    Ok(progress.scan)
 }
 
 fn need_scrub(inner: &Inner) -> Result<()> {
     scan_state::read(&inner.mos)?.filter(Scan::is_scrubbing).map(drop).ok_or(Error::NotScrubbing)
-}
-
-#[cfg(test)]
-mod tests {
-    use dmu::{NewObject, zap};
-    use format::zap::Value;
-    use storage::host::ScriptedDisk;
-
-    use super::*;
-    use pool::{CreateSpec, Hold, NewFilesystem, Options};
-    use std::sync::Arc;
-
-    pub(super) fn made(disk: &ScriptedDisk) -> Pool {
-        made_on(std::slice::from_ref(disk))
-    }
-
-    pub(super) fn made_on(disks: &[ScriptedDisk]) -> Pool {
-        let options = Options::default();
-        let spec = CreateSpec {
-            ashift: Some(9),
-            ..CreateSpec::new(
-                "tank",
-                disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn storage::host::Disk>).collect(),
-                NewFilesystem::plain(&options.host),
-                Arc::new(|objset, tx, _| {
-                    let new = NewObject::plain(ObjectType::MASTER_NODE);
-                    zap::create(&objset.create_object_at(tx, ObjectId(1), new), tx, 7, 0)
-                }),
-            )
-        };
-        Pool::create(spec, options).expect("a pool")
-    }
-
-    fn again(pool: Pool, disk: &ScriptedDisk) -> Pool {
-        pool.export().expect("exported");
-        Pool::import_disks(vec![Arc::new(disk.clone())], Options::default()).expect("imported")
-    }
-
-    pub(super) fn fill(pool: &Pool) {
-        let dataset = pool.open("tank").expect("open");
-        for size in [512u32, 1024, 4096] {
-            let tx = dataset.begin(Hold::write(1 << 20)).expect("space");
-            for n in (0..40u64).step_by(3) {
-                let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS).block_size(size);
-                let object = dataset.objset().create_object(&tx, new).expect("new");
-                let data: Vec<u8> = (0..n * 700).map(|i| (i * n % 251) as u8).collect();
-                object.write(&tx, 0, &data).expect("written");
-            }
-        }
-        pool.sync().expect("synced");
-    }
-
-    #[test]
-    fn errors_that_a_scrub_logs_meanwhile_stay() {
-        let disk = ScriptedDisk::new(128 << 20);
-        let pool = made(&disk);
-        let dataset = pool.dataset("tank").expect("there").id;
-        let at = |blkid| DataError { dataset, object: ObjectId(7), level: 0, blkid, birth: 0 };
-        // Of these two it is known that they are readable; one is logged, the other found by the scrub at work.
-        let (healed, found) = (BTreeSet::from([at(0), at(1)]), BTreeSet::from([at(0), at(2)]));
-        pool.run(move |syncing| errors::replace(syncing, &found)).expect("logged");
-        pool.inner().scrub.lock().errors.extend([at(1), at(3)]);
-        forget(&pool, healed).expect("forgotten");
-        assert_eq!(pool.data_errors().expect("read"), [at(2), at(3)]);
-        assert_eq!(
-            errors::read(&pool.inner().mos).expect("read"),
-            BTreeSet::from([at(2)]),
-            "the scrub logs its own"
-        );
-    }
-
-    #[test]
-    fn a_second_read_of_damaged_blocks_can_be_stopped() {
-        let disk = ScriptedDisk::new(128 << 20);
-        let pool = made(&disk);
-        let error = DataError { dataset: ObjectId(0), object: ObjectId(1), level: 0, blkid: 0, birth: 0 };
-        let known = BTreeSet::from([error]);
-        assert_eq!(visit::look_again(pool.inner(), &known, &|| false).expect("read"), None);
-        assert_eq!(visit::look_again(pool.inner(), &known, &|| true).expect("read"), Some(BTreeSet::new()));
-    }
-
-    #[test]
-    fn a_scrub_that_was_left_can_be_paused_resumed_and_canceled() {
-        let disk = ScriptedDisk::new(128 << 20);
-        let pool = made(&disk);
-        fill(&pool);
-        pool.run(|syncing| begin(syncing, Births::default())).expect("begun");
-        let pool = again(pool, &disk);
-        assert_eq!(pool.read_only(), None);
-        let status = pool.scan().expect("read").expect("begun");
-        assert!(status.scan.is_scrubbing() && !status.running);
-        pool.pause_scrub().expect("paused");
-        let pool = again(pool, &disk);
-        assert!(pool.scan().expect("read").expect("begun").scan.is_paused());
-        pool.resume_scrub().expect("nothing to do");
-        assert!(!pool.scan().expect("read").expect("begun").running);
-        pool.scrub().expect("resumed");
-        pool.wait_scrub().expect("done");
-        let scan = pool.scan().expect("read").expect("done").scan;
-        assert_eq!((scan.state, scan.errors), (ScanState::Finished, 0));
-        assert!(matches!(pool.cancel_scrub(), Err(Error::NotScrubbing)));
-        pool.run(|syncing| begin(syncing, Births::default())).expect("begun");
-        pool.cancel_scrub().expect("canceled");
-        let scan = pool.scan().expect("read").expect("done").scan;
-        assert_eq!((scan.state, scan.queue), (ScanState::Canceled, ObjectId(0)));
-        let mut found = Vec::new();
-        crate::check::check(&pool, &mut |finding| found.push(finding)).expect("checked");
-        assert!(found.is_empty(), "{found:?}");
-    }
-
-    #[test]
-    fn an_unfinished_scrub_of_openzfs_restarts_when_the_pool_changes() {
-        let disk = ScriptedDisk::new(128 << 20);
-        let pool = made(&disk);
-        pool.run(|syncing| {
-            let mut scan = begin(syncing, Births::default())?;
-            (scan.bookmark, scan.examined) = ([54, 3, 0, 9], 4096);
-            let queue = syncing.mos().object(scan.queue)?;
-            zap::update(&queue, &syncing.tx, b"36", &Value::from_u64(0))?;
-            scan_state::write(syncing.mos(), &syncing.tx, &scan)
-        })
-        .expect("written");
-        let pool = again(pool, &disk);
-        assert_eq!(pool.scan().expect("read").expect("there").scan.bookmark, [54, 3, 0, 9]);
-        pool.run(|_| Ok(())).expect("synced");
-        let scan = pool.scan().expect("read").expect("there").scan;
-        assert!(scan.is_scrubbing() && scan.bookmark == [0; 4] && scan.examined == 0);
-        let queue = pool.inner().mos.object(scan.queue).expect("there");
-        assert_eq!(zap::count(&queue).expect("counted"), 0);
-        let pool = again(pool, &disk);
-        pool.scrub().expect("resumed");
-        pool.wait_scrub().expect("done");
-    }
 }

@@ -4,8 +4,8 @@
 //! To:     the devices; at the end, lists without those txgs.
 //! Source: docs/format/11-redundancy.md §5, §6.
 //!
-//! From the first block to the end, the state on disk says that a resilver is at its beginning. So an interrupted one
-//! restarts, here or in OpenZFS. The lists of missed txgs stay complete until the end, so no block is left out.
+//! The state on disk says from the first block to the end how far a resilver is: one that was cut short goes on there, here or in
+//! OpenZFS. The lists keep everything until the end, so nothing is left out if it has to begin anew.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use dsl::walk::Root;
 use format::blkptr::Block;
 use format::scan::{Scan, ScanFunc, ScanState};
 use format::{ObjectId, Txg};
-use storage::{Missed, Purpose, Storage, Verified};
+use storage::{Leaf, Missed, Purpose, Storage, Verified};
 
 use super::view::View;
 
@@ -23,14 +23,40 @@ use pool::{Error, Inner, Result, Syncing, scan_state};
 
 /// Bytes of blocks read before they are written to the devices that lack them. Each time costs a txg.
 pub(super) const CHUNK_BYTES: u64 = 32 << 20;
+/// A resilver that has examined less than this part of the pool begins anew when a device joins.
+const HARDLY_BEGUN: u64 = 10;
 /// Txgs after the one in which a device came back that may hold blocks written without it.
 const TXGS_UNDER_WAY: usize = 4;
 
 /// The first txg that a device lacks which takes writes, and the one after the last.
 pub(super) fn lacking(storage: &Storage) -> Option<(Txg, Txg)> {
-    let written = storage.vdevs().tops().iter().flat_map(storage::TopVdev::written);
+    lacked_by(storage, |_| true)
+}
+
+/// As [`lacking`], without the devices whose resilver waits.
+pub(super) fn lacking_now(inner: &Inner) -> Option<(Txg, Txg)> {
+    let deferred = inner.deferred();
+    lacked_by(&inner.storage, |leaf| !deferred.contains(&leaf.guid))
+}
+
+fn lacked_by(storage: &Storage, is_meant: impl Fn(&Leaf) -> bool) -> Option<(Txg, Txg)> {
+    let vdevs = storage.vdevs();
+    let written = vdevs.tops().iter().flat_map(storage::TopVdev::written).filter(|leaf| is_meant(leaf));
     let bounds = written.filter_map(|leaf| leaf.health.missing().bounds());
     bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+}
+
+/// Has the devices wait that lack something which the resilver under way does not visit. `false`: a new one must begin.
+pub(super) fn defer(syncing: &mut Syncing<'_>, scan: &Scan) -> Result<bool> {
+    // A resilver that has hardly begun is not worth waiting for.
+    if scan.examined < scan.to_examine / HARDLY_BEGUN {
+        return Ok(false);
+    }
+    let vdevs = syncing.inner.storage.vdevs();
+    let written = vdevs.tops().iter().flat_map(storage::TopVdev::written);
+    let uncovered = written.filter(|leaf| !super::covers(scan, leaf.health.missing().bounds()));
+    let guids: Vec<u64> = uncovered.map(|leaf| leaf.guid).collect();
+    syncing.defer_resilver(&guids)
 }
 
 /// Begins a resilver on disk.
@@ -38,14 +64,15 @@ pub(super) fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
     if let Some(old) = scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) {
         super::end(syncing, old, ScanState::Canceled)?;
     }
+    syncing.cancel_rebuilds()?;
+    syncing.end_deferring()?;
     syncing.inner.happened("resilver_start", &[]);
     let (first, end) = lacking(&syncing.inner.storage).ok_or(Error::NotScrubbing)?;
     let mut scan = super::begun(syncing)?;
     scan.func = ScanFunc::Resilver;
     scan.min_txg = Txg(first.0.saturating_sub(1));
     scan.max_txg = end;
-    scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
-    Ok(scan)
+    super::keep(syncing, scan)
 }
 
 /// Waits until all blocks born before `end` are in the trees on disk, or dropped.
@@ -138,40 +165,45 @@ fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
     Ok(())
 }
 
-/// The scan has visited every block, so the lists of missed txgs are obsolete. Blocks that wait to be freed were not
-/// visited, so the lists are emptied after these are freed.
-pub(super) fn finish(inner: &Arc<Inner>) -> Result<()> {
-    loop {
+/// The visitor met every block: what the lists say is not true any more. Blocks that wait to be freed were not visited, so the lists
+/// are emptied after they are free. Gives the resilver that begins now for devices that waited.
+pub(super) fn finish(inner: &Arc<Inner>) -> Result<Option<Scan>> {
+    let deferred = loop {
         while inner.is_freeing() {
             inner.sync()?;
         }
-        if inner.run(empty_lists)? {
-            break;
+        if let Some(deferred) = inner.run(empty_lists)? {
+            break deferred;
         }
+    };
+    inner.end_replacing()?;
+    match deferred && lacking(&inner.storage).is_some() {
+        true => inner.run(begin).map(Some),
+        false => Ok(None),
     }
-    inner.end_replacing()
 }
 
-/// Empties the lists of the txgs that were visited. `false`: blocks wait to be freed.
-fn empty_lists(syncing: &mut Syncing<'_>) -> Result<bool> {
+/// Empties the lists of the txgs that were visited. Gives whether devices waited for this. `None`: blocks wait to be freed.
+fn empty_lists(syncing: &mut Syncing<'_>) -> Result<Option<bool>> {
     if syncing.is_freeing() {
-        return Ok(false);
+        return Ok(None);
     }
-    let scan = syncing.inner.scrub.lock().scan.expect("a running resilver has a state");
-    let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_resilvering) else {
-        return Ok(true);
-    };
-    // Blocks that only a checkpoint uses were not visited.
+    let scan = syncing.inner.scrub.lock().progress.as_ref().map(|progress| progress.scan);
+    let Some(scan) = scan.filter(Scan::is_resilvering) else { return Ok(Some(false)) };
+    // What only a checkpoint reaches was not visited.
     if scan.errors == 0 && !syncing.has_checkpoint() {
         let written: Vec<_> =
             syncing.inner.storage.vdevs().tops().iter().flat_map(|top| top.written()).collect();
         for leaf in written {
+            if syncing.is_deferred(leaf.guid) {
+                continue;
+            }
             leaf.health.set_missing(leaf.health.missing().not_below(scan.max_txg));
             if leaf.health.missing().is_empty() {
                 syncing.forget_resilver(leaf.guid);
             }
         }
     }
-    super::end(syncing, Scan { queue: on_disk.queue, ..scan }, ScanState::Finished)?;
-    Ok(true)
+    super::end(syncing, scan, ScanState::Finished)?;
+    syncing.end_deferring().map(Some)
 }

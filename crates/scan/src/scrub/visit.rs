@@ -1,20 +1,19 @@
 //! The visitor's thread.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use dsl::walk::{Item, Place, Root, Walk};
 use format::blkptr::Block;
-use format::scan::{Scan, ScanState};
+use format::scan::{NEXT_IN_QUEUE, Scan, ScanState};
 use format::zap::Value;
 use format::{ObjectId, Txg};
 use storage::{BadCopy, Missed, Purpose, Verified};
 
 use super::view::View;
-use super::{errors, resilver};
+use super::{errors, order, resilver};
 use pool::scrubber::{DataError, Order};
-use pool::{Error, Inner, Result, Syncing, scan_state};
+use pool::{Error, Inner, Result, Syncing};
 
 /// Blocks in the hands of the readers at once, for each of them.
 const WINDOW_PER_READER: usize = 16;
@@ -22,21 +21,16 @@ const WINDOW_PER_READER: usize = 16;
 const CHUNK_BYTES: u64 = 8 << 20;
 /// Shared blocks that are remembered as verified. Further ones are verified with each reference.
 const SHARED_MAX: usize = 4 << 20;
-/// Errors that are remembered one by one.
-pub(super) const ERRORS_MAX: usize = 10_000;
-
-/// Visits all blocks and records the end of the scan.
+/// Visits all blocks, and writes the end down.
 pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
-    let ended = Visit { inner, scan, done: BTreeMap::new(), shared: HashSet::new() }.all();
-    let ended = ended.and_then(|finished| match finished {
-        true if scan.is_resilvering() => resilver::finish(inner),
-        true => still_lost(inner).and_then(|lost| {
-            let Some(lost) = lost else { return Ok(()) };
-            inner.scrub.lock().errors.extend(lost);
-            inner.run(finish)
-        }),
-        false => Ok(()),
-    });
+    let mut next = Some(scan);
+    let mut ended = Ok(());
+    while let Some(scan) = next.take() {
+        match carry_out(inner, scan) {
+            Ok(deferred) => next = deferred,
+            Err(error) => ended = Err(error),
+        }
+    }
     let mut state = inner.scrub.lock();
     state.running = false;
     if let Err(error) = ended {
@@ -46,10 +40,24 @@ pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
     inner.scrub.changed.notify_all();
 }
 
-/// Known damaged blocks that this scrub did not visit, because its range may not contain them. `None` if it was stopped.
+/// Carries one scan out; gives the one that begins after it.
+fn carry_out(inner: &Arc<Inner>, scan: Scan) -> Result<Option<Scan>> {
+    let is_whole = Visit { inner, scan, shared: HashSet::new() }.all()?;
+    if is_whole && scan.is_resilvering() {
+        return resilver::finish(inner);
+    }
+    if is_whole && let Some(lost) = still_lost(inner)? {
+        inner.run(move |syncing| finish(syncing, lost))?;
+    }
+    Ok(None)
+}
+
+/// Blocks lost earlier that this scrub did not come upon: it may have been about others only. `None` if it was told to
+/// end.
 fn still_lost(inner: &Inner) -> Result<Option<BTreeSet<DataError>>> {
+    let found = errors::found(&inner.mos)?;
     let mut older = errors::read(&inner.mos)?;
-    older.retain(|error| !inner.scrub.lock().errors.contains(error));
+    older.retain(|error| !found.contains(error));
     look_again(inner, &older, &|| inner.scrub.order() == Order::Go)
 }
 
@@ -65,7 +73,7 @@ pub(super) fn look_again(
         // The log may name a snapshot or, for all of them, the head.
         let mut seen = BTreeSet::new();
         loop {
-            let Some(sure) = View::sure(inner, view.take(), goes_on)? else { return Ok(None) };
+            let Some(sure) = View::sure_of_all(inner, view.take(), goes_on)? else { return Ok(None) };
             let sure = view.insert(sure);
             let may_name = |root: &&Root| {
                 // If this cannot be determined, the block is read.
@@ -101,17 +109,11 @@ fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
     })
 }
 
-/// In the sync thread: records the end of the scrub.
-fn finish(syncing: &mut Syncing<'_>) -> Result<()> {
-    let (mut scan, found) = {
-        let state = syncing.inner.scrub.lock();
-        (state.scan.expect("a running scrub has a state"), state.errors.clone())
-    };
-    // Its queue is freed once, by the first thread that ends it.
-    let Some(on_disk) = scan_state::read(syncing.mos())?.filter(Scan::is_scrubbing) else {
-        return Ok(());
-    };
-    scan.queue = on_disk.queue;
+/// In the sync thread: the scrub came to its end. `lost` are blocks that it did not come upon.
+fn finish(syncing: &mut Syncing<'_>, lost: BTreeSet<DataError>) -> Result<()> {
+    let scan = syncing.inner.scrub.lock().progress.as_ref().map(|progress| progress.scan);
+    // Whoever ended it first wrote that down.
+    let Some(scan) = scan.filter(Scan::is_scrubbing) else { return Ok(()) };
     super::end(syncing, scan, ScanState::Finished)?;
     let last = syncing.mos().directory(super::LAST_SCRUBBED)?.unwrap_or(0);
     // A scrub with a gap before its range does not extend the verified range.
@@ -119,10 +121,9 @@ fn finish(syncing: &mut Syncing<'_>) -> Result<()> {
         let max = Value::from_u64(scan.max_txg.0);
         syncing.mos().set_directory(&syncing.tx, super::LAST_SCRUBBED, &max)?;
     }
-    errors::replace(syncing, &found)?;
-    // From now on they are read from the log.
-    syncing.inner.scrub.lock().errors.clear();
-    Ok(())
+    let mut known = errors::found(syncing.mos())?;
+    known.extend(lost);
+    errors::replace(syncing, &known)
 }
 
 /// A block that was verified.
@@ -138,9 +139,7 @@ struct Seen {
 struct Visit<'a> {
     inner: &'a Arc<Inner>,
     scan: Scan,
-    /// Visited datasets, each with the birth up to which its blocks belong to earlier snapshots.
-    done: BTreeMap<ObjectId, Txg>,
-    /// Verified shared blocks. Further references to them need no visit.
+    /// Shared blocks that are in order: another reference needs no visit.
     shared: HashSet<Shared>,
 }
 
@@ -151,10 +150,21 @@ fn shared(block: &Block) -> Shared {
     (block.dvas[0].vdev.0, block.dvas[0].offset, block.physical_birth())
 }
 
+/// Where the visit of a dataset is.
+struct At {
+    owner: ObjectId,
+    /// Births between which its blocks are visited.
+    bounds: [u64; 2],
+    /// Object and block of level 0 that come next.
+    next: (ObjectId, u64),
+    /// An older view does not fit.
+    changed: Txg,
+}
+
 impl Visit<'_> {
-    /// A valid view; `None` if the scan must end.
-    fn view(&self) -> Result<Option<View>> {
-        View::sure(self.inner, None, &|| self.inner.scrub.order() == Order::Go)
+    /// A view that can be relied on; none if the visit is to end.
+    fn view(&self, last: Option<View>) -> Result<Option<View>> {
+        View::sure(self.inner, last, &|| self.inner.scrub.order() == Order::Go)
     }
 
     /// Visits every dataset. `false` if it was stopped before.
@@ -162,70 +172,115 @@ impl Visit<'_> {
         if self.scan.is_resilvering() {
             resilver::settle(self.inner, self.scan.max_txg)?;
         }
-        loop {
-            let Some(view) = self.view()? else { return Ok(false) };
-            let old = |root: &&Root| root.since < self.scan.max_txg;
-            let left = |root: &&Root| self.done.get(&root.owner).is_none_or(|since| *since > root.since);
-            let Some(root) = view.roots.iter().filter(old).find(left) else {
-                if !self.scan.is_resilvering() || resilver::logs(self.inner, &view, self.scan.max_txg)? {
-                    return Ok(true);
-                }
-                continue;
-            };
-            let owner = root.owner;
-            if !self.dataset(owner, view)? {
+        let mut last = None;
+        while order::next(self.inner)?.is_some() {
+            if !self.dataset(&mut last)? {
                 return Ok(false);
             }
         }
-    }
-
-    /// Visits one dataset.
-    fn dataset(&mut self, owner: ObjectId, mut view: View) -> Result<bool> {
-        let mut mark: Option<Place> = None;
-        let mut since = Txg(0);
-        'view: while let Some(root) = view.roots.iter().find(|root| root.owner == owner) {
-            since = since.max(root.since);
-            let root = Root { since: root.since.max(self.scan.min_txg), ..root.clone() };
-            let mut walk = Walk::after(&self.inner.storage, &root, mark.clone());
-            loop {
-                if self.inner.scrub.order() != Order::Go {
-                    return Ok(false);
-                }
-                let started = Instant::now();
-                let (mut chunk, last) = self.verify(&mut walk);
-                if !view.holds(self.inner) {
-                    match self.view()? {
-                        Some(newer) => view = newer,
-                        None => return Ok(false),
-                    }
-                    continue 'view;
-                }
-                let Some(last) = last else { break 'view };
-                let Some(repaired) = self.write(&mut chunk, view.txg)? else {
-                    // Their space may be reused before the write, so all are read again.
-                    match self.view()? {
-                        Some(newer) => view = newer,
-                        None => return Ok(false),
-                    }
-                    continue 'view;
-                };
-                self.enter(&chunk, repaired);
-                mark = Some(last);
-                if self.inner.budget.bytes() > 0 {
-                    // Other users of the pool are active, so the scan pauses half of the time.
-                    std::thread::sleep(started.elapsed());
-                }
+        loop {
+            let goes_on = || self.inner.scrub.order() == Order::Go;
+            let Some(view) = View::sure_of_all(self.inner, None, &goes_on)? else { return Ok(false) };
+            if !self.scan.is_resilvering() || resilver::logs(self.inner, &view, self.scan.max_txg)? {
+                return Ok(true);
             }
         }
-        self.done.insert(owner, since);
+    }
+
+    /// Where the visit is; `None` if it is in no dataset.
+    fn at(&self) -> Option<At> {
+        let state = self.inner.scrub.lock();
+        let progress = state.progress.as_ref()?;
+        let scan = &progress.scan;
+        let [owner, object, _, blkid] = scan.bookmark;
+        let bounds = if owner == 0 { [scan.min_txg.0, scan.max_txg.0] } else { scan.current };
+        let (owner, next) = (ObjectId(owner), (ObjectId(object), blkid));
+        (owner != NEXT_IN_QUEUE).then_some(At { owner, bounds, next, changed: progress.changed })
+    }
+
+    /// Visits the dataset at the bookmark, or goes on with it. `false` if it was told to end before.
+    fn dataset(&mut self, last: &mut Option<View>) -> Result<bool> {
+        let mut mark: Option<Place> = None;
+        while let Some(at) = self.at() {
+            let Some(view) = self.view(last.take())? else { return Ok(false) };
+            if view.txg < at.changed {
+                self.inner.sync()?;
+                continue;
+            }
+            let root = match view.root(at.owner) {
+                Ok(root) => root,
+                Err(error) if view.holds(self.inner) => return Err(error),
+                Err(_) => continue,
+            };
+            let Some(root) = root else {
+                // It is on disk since a later txg, or gone.
+                self.inner.sync()?;
+                continue;
+            };
+            let root = Root { since: Txg(at.bounds[0]), ..root };
+            let start = mark.clone().or_else(|| Place::before(Arc::new(root.clone()), at.next.0, at.next.1));
+            let mut walk = Walk::after(&self.inner.storage, &root, start);
+            match self.chunks(&mut walk, &at, &view, &mut mark)? {
+                Chunks::Ends => return Ok(false),
+                Chunks::All if order::done(self.inner, at.owner)? => {
+                    *last = Some(view);
+                    return Ok(true);
+                }
+                // The marks are true in the dataset that took its place, too.
+                Chunks::All | Chunks::GoesOn => *last = Some(view),
+            }
+        }
         Ok(true)
     }
 
-    /// Reads the next blocks; returns the results, and the last place if there was one.
-    fn verify(&self, walk: &mut Walk<'_>) -> (Vec<Seen>, Option<Place>) {
+    /// Visits blocks as long as the view holds.
+    fn chunks(
+        &mut self,
+        walk: &mut Walk<'_>,
+        at: &At,
+        view: &View,
+        mark: &mut Option<Place>,
+    ) -> Result<Chunks> {
+        loop {
+            if self.inner.scrub.order() != Order::Go {
+                return Ok(Chunks::Ends);
+            }
+            let (mut chunk, last) = self.verify(walk, at);
+            if !view.holds(self.inner) {
+                return Ok(Chunks::GoesOn);
+            }
+            let Some(last) = last else { return Ok(Chunks::All) };
+            let Some(repaired) = self.write(&mut chunk, view.txg)? else {
+                // Their space may be another's by the time of writing: all are looked at again.
+                return Ok(Chunks::GoesOn);
+            };
+            let lost = chunk.iter().filter(|seen| seen.copies.lost).map(|seen| DataError::at(&seen.place));
+            let lost = self.log(lost.collect())?;
+            if !self.enter(&chunk, [repaired, lost], at.owner, &last) {
+                return Ok(Chunks::GoesOn);
+            }
+            *mark = Some(last);
+        }
+    }
+
+    /// Notes lost blocks in the log on disk; gives how many were not in it.
+    fn log(&self, lost: BTreeSet<DataError>) -> Result<u64> {
+        match lost.is_empty() {
+            true => Ok(0),
+            false => self.inner.run(move |syncing| errors::add(syncing, &lost)),
+        }
+    }
+
+    /// Reads the next blocks; gives what came of it, and the last place if there was one.
+    fn verify(&self, walk: &mut Walk<'_>, at: &At) -> (Vec<Seen>, Option<Place>) {
         let storage = &self.inner.storage;
         let readers = storage.readers();
-        let (max, resilvers) = (self.scan.max_txg, self.scan.is_resilvering());
+        let resilvers = self.scan.is_resilvering();
+        let is_meant = |block: &Block| {
+            let birth = block.physical_birth();
+            // Of a scrub, blocks of its first txg are no harm.
+            birth.0 <= at.bounds[1] && (birth < self.scan.max_txg || !resilvers)
+        };
         let chunk_bytes = if resilvers { resilver::CHUNK_BYTES } else { CHUNK_BYTES };
         let (mut bytes, mut last) = (0, None);
         let items = std::iter::from_fn(|| {
@@ -251,11 +306,11 @@ impl Visit<'_> {
             readers.count() * WINDOW_PER_READER,
             |item| match item {
                 Item::Block(_, block) if block.dedup && self.shared.contains(&shared(&block)) => None,
-                Item::Block(place, block) if resilvers && block.physical_birth() < max => {
+                Item::Block(place, block) if resilvers && is_meant(&block) => {
                     let (copies, missed) = resilver::look_at(storage, &block);
                     Some(Seen { place, block: Some(block), copies, missed })
                 }
-                Item::Block(place, block) if !resilvers && block.physical_birth() <= max => {
+                Item::Block(place, block) if !resilvers && is_meant(&block) => {
                     let copies = storage.reader().for_purpose(Purpose::Scrub).verify_copies(&block);
                     Some(Seen { place, block: Some(block), copies, missed: Vec::new() })
                 }
@@ -307,26 +362,37 @@ impl Visit<'_> {
         })
     }
 
-    /// Records the progress of a chunk.
-    fn enter(&mut self, chunk: &[Seen], repaired: u64) {
+    /// Enters a chunk in the books, with how much was repaired and how many blocks are lost. `false`: another dataset took the place of
+    /// its own meanwhile, and may hold other blocks before that place.
+    fn enter(&mut self, chunk: &[Seen], [repaired, lost]: [u64; 2], owner: ObjectId, last: &Place) -> bool {
         let mut state = self.inner.scrub.lock();
-        let (mut examined, mut errors) = (0, 0);
+        let Some(progress) = state.progress.as_mut().filter(|progress| progress.scan.objset() == owner)
+        else {
+            return false;
+        };
         for seen in chunk {
-            if let Some(block) = &seen.block {
-                examined += block.copies().map(|dva| dva.asize).sum::<u64>();
-                if block.dedup && !seen.copies.lost && self.shared.len() < SHARED_MAX {
-                    self.shared.insert(shared(block));
-                }
-            }
-            if seen.copies.lost {
-                let is_new =
-                    state.errors.len() >= ERRORS_MAX || state.errors.insert(DataError::at(&seen.place));
-                errors += u64::from(is_new);
+            let Some(block) = &seen.block else { continue };
+            progress.scan.examined += block.copies().map(|dva| dva.asize).sum::<u64>();
+            if block.dedup && !seen.copies.lost && self.shared.len() < SHARED_MAX {
+                self.shared.insert(shared(block));
             }
         }
-        let scan = state.scan.as_mut().expect("a running scrub has a state");
-        scan.examined += examined;
-        scan.errors += errors;
-        scan.processed += repaired;
+        progress.scan.errors += lost;
+        progress.scan.processed += repaired;
+        if let Some((object, blkid)) = last.met_before() {
+            progress.scan.bookmark = [owner.0, object.0, 0, blkid];
+        }
+        progress.is_newer = true;
+        true
     }
+}
+
+/// Why no more blocks of a view are visited.
+enum Chunks {
+    /// It is told to end.
+    Ends,
+    /// The view is too old, or the dataset has another's place.
+    GoesOn,
+    /// There are no more.
+    All,
 }

@@ -156,7 +156,8 @@ fn use_spares(live: &Live, commands: &dyn Commands, tried: &mut Option<(Vec<Guid
     }
     let Some(_turn) = live.turn_unless(|| live.is_closing()) else { return };
     *tried = wanted;
-    let used = pool.use_spares().and_then(|helped| pool.resilver_joined().map(|()| helped));
+    let used = pool.use_spares();
+    let used = used.and_then(|(helped, joined)| pool.resilver_joined(joined).map(|()| helped));
     match used {
         Ok(helped) if helped.is_empty() => {}
         Ok(helped) => {
