@@ -70,7 +70,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if call.options.load_keys && call.options.altroot.is_none() {
         return Err(Failure::usage("loading keys is only valid when importing the pool"));
     }
-    let stored = properties(call, &failed)?;
+    let (stored, cachefile) = properties(call, &failed)?;
     if let Some(root) = call.options.altroot.as_deref().filter(|root| !root.starts_with('/')) {
         return Err(Failure::refused(format!("invalid alternate root '{root}': must be an absolute path")));
     }
@@ -91,7 +91,10 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let session = opened(call, pool, &|why| failed(&why))?;
     let options = pool::Options { altroot: call.options.altroot.clone(), ..pool::Options::default() };
     let split = session.pool().split(&sides, name, options).map_err(|error| failed(&error))?;
-    let known = known_of(split.pool(), name, call.options.altroot.clone());
+    let known = KnownPool {
+        cachefile: cachefile.or_else(|| Some("none".to_owned())),
+        ..known_of(split.pool(), name, call.options.altroot.clone())
+    };
     let settled = settle(split.pool(), stored).and_then(|()| split.export());
     note_devices(&session)?;
     session.finish()?;
@@ -134,12 +137,13 @@ fn name_of(tree: &[VdevView], guid: Guid) -> String {
     name
 }
 
-/// The properties of the new pool, as `-o` sets them.
+/// The properties of the new pool, as `-o` sets them, and the file that remembers it if it is imported. An alternate root belongs to
+/// the import that `-R` asks for, and nothing is imported read-only: without effect, as in OpenZFS.
 fn properties(
     call: &Typed<Options>,
     failed: &dyn Fn(&dyn std::fmt::Display) -> Failure,
-) -> Result<Vec<(String, Value)>, Failure> {
-    let mut stored = Vec::new();
+) -> Result<(Vec<(String, Value)>, Option<String>), Failure> {
+    let (mut stored, mut cachefile) = (Vec::new(), None);
     for text in call.options.properties.iter().map(String::as_str) {
         let Ok((word, value)) = assignment(text) else {
             if call.options.altroot.is_none() {
@@ -152,15 +156,20 @@ fn properties(
         };
         let judged =
             props::check_settable(property, Moment::Import).and_then(|()| property.parse_value(value));
-        stored.push((property.name.to_owned(), judged.map_err(|error| failed(&error))?));
-    }
-    let here_only = |name: &str| matches!(name, "altroot" | "cachefile" | "readonly" | "multihost");
-    match stored.iter().find(|(name, _)| here_only(name)) {
-        Some((name, _)) => {
-            Err(Failure::refused(format!("cenote: not supported yet: zpool split -o {name}=")))
+        match (property.name, judged.map_err(|error| failed(&error))?) {
+            ("altroot", _) if call.options.altroot.is_some() => {
+                return Err(Failure::usage("property 'altroot' specified multiple times"));
+            }
+            ("altroot" | "readonly", _) | ("multihost", Value::Number(0)) => {}
+            ("multihost", _) => return Err(failed(&pool::props::PropertyError::NeedsHostId)),
+            ("cachefile", Value::Text(path)) => {
+                super::zpool_props::check_cachefile(&path).map_err(|reason| failed(&reason))?;
+                cachefile = Some(path).filter(|path| !path.is_empty());
+            }
+            (name, value) => stored.push((name.to_owned(), value)),
         }
-        None => Ok(stored),
     }
+    Ok((stored, cachefile))
 }
 
 /// Brings the new pool into the state in which it is left.
