@@ -174,6 +174,7 @@ fn files_are_the_same_without_the_devices_that_parity_replaces() {
         ("raidz 0 1 2", 3, 1),
         ("raidz2 0 1 2 3 4", 5, 2),
         ("raidz3 0 1 2 3 4 5 6", 7, 3),
+        ("draid2:2d:1s 0 1 2 3 4 5", 6, 2),
     ] {
         let bed = Bed::new();
         let devices = devices(&bed, &[64; 7][..width]);
@@ -196,14 +197,38 @@ fn files_are_the_same_without_the_devices_that_parity_replaces() {
 }
 
 #[test]
-fn layouts_that_are_not_made_yet_are_refused_by_name() {
+fn a_draid_vdev_has_distributed_spares_and_takes_another_vdev_beside_it() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[96; 9]);
+    create(&bed, &["-o", "ashift=12"], "draid:2d:5c:1s 0 1 2 3 4", &devices).good();
+    bed.run(&["zpool", "add", "-f", "t", "draid", &devices[5], &devices[6], &devices[7]]).good();
+    let status = bed.run(&["zpool", "status", "t"]).good();
+    for line in ["  draid1:2d:5c:1s-0", "  draid1:2d:3c:0s-1", "spares"] {
+        assert!(status.lines().any(|shown| shown.trim_start_matches('\t').starts_with(line)), "{status}");
+    }
+    assert!(status.contains("\t  draid1-0-0         AVAIL"), "{status}");
+    bed.run(&["zpool", "scrub", "t"]).good();
+    bed.run(&["zpool", "export", "t"]).good();
+    expect_sound(&bed);
+}
+
+#[test]
+fn words_for_draid_that_make_no_vdev_are_refused() {
     let bed = Bed::new();
     let devices = devices(&bed, &[64; 6]);
-    for (words, what) in [("draid 0 1 2", "draid"), ("draid2:1d:4c:0s 0 1 2 3", "draid")] {
+    for (words, why) in [
+        ("draid2:1d:4c:0s 0 1 2", "invalid number of dRAID children; 4 required but 3 provided"),
+        ("draid:2x 0 1 2", "invalid dRAID syntax; expected [:<number><c|d|s>] not 'draid:2x'"),
+        ("draid2 0 1", "invalid vdev specification: draid2 requires at least 3 devices"),
+        ("draid:2s 0 1 2", "request number of distributed spares 2 and parity level 1"),
+        ("draid:3d 0 1 2", "requested number of dRAID data disks per group 3 is too high,"),
+        ("mirror 0 1 special draid 2 3", "invalid vdev specification: unsupported 'special' device: draid"),
+    ] {
         for options in [&["-f"][..], &["-n"]] {
-            create(&bed, options, words, &devices)
-                .refused(&format!("cannot create 't': '{what}' vdevs are not supported yet"));
+            create(&bed, options, words, &devices).refused(why);
         }
     }
+    create(&bed, &["-f", "-o", "feature@draid=disabled"], "draid 0 1 2", &devices)
+        .refused("cannot create 't': operation not supported on this type of pool");
     create(&bed, &["-f"], "log 0", &devices).refused("invalid vdev specification");
 }

@@ -129,6 +129,9 @@ pub enum Error {
     /// Special and dedup vdevs need the feature `allocation_classes`.
     #[error("operation not supported on this type of pool: the feature allocation_classes is not enabled")]
     NoClasses,
+    /// Draid vdevs need the feature `draid`.
+    #[error("operation not supported on this type of pool: the feature draid is not enabled")]
+    NoDraid,
     /// A spare does not hold logs.
     #[error("cannot replace a log with a spare")]
     SpareForLog,

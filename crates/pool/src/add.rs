@@ -13,6 +13,7 @@ use format::config::{VdevConfig, VdevKind};
 use format::{Guid, ObjectId, features};
 use storage::allocator::Class;
 use storage::host::Disk;
+use storage::layout::Spread;
 use storage::{TopVdev, Vdevs};
 
 use crate::aux_vdevs::{self, AuxKind, NewAux};
@@ -84,6 +85,10 @@ impl Pool {
         if adds_raidz && self.inner.mos.directory("deflate")?.is_none() {
             return Err(Error::OldPool);
         }
+        let adds_draid = new.tops.iter().any(|top| matches!(top.layout, Layout::Draid(_)));
+        if adds_draid && self.info().feature(&features::DRAID) == FeatureState::Disabled {
+            return Err(Error::NoDraid);
+        }
         let special = new.tops.iter().any(|top| new_vdevs::is_counted(top.class));
         if special && !self.inner.takes_classes() {
             return Err(Error::NoClasses);
@@ -114,7 +119,7 @@ impl Syncing<'_> {
         }
         let mos = self.mos();
         let zaps = mos.directory_object(ZAPS)?;
-        self.count_classes(built.tops.iter().map(|(_, top)| top.class))?;
+        self.count_classes(built.tops.iter().map(|(_, top)| top))?;
         for (config, top) in built.tops {
             self.take_in(config, top, zaps)?;
         }
@@ -138,7 +143,7 @@ impl Syncing<'_> {
         };
         let shifts: BTreeSet<u32> =
             root.children.iter().filter(of_data).filter_map(|vdev| Some(vdev.top.as_ref()?.ashift)).collect();
-        let mut tops = Vec::new();
+        let (mut tops, mut distributed) = (Vec::new(), Vec::new());
         for (id, new_top) in (root.children.len() as u64..).zip(&new.tops) {
             let (mut config, top) = new_top.build(id, &guid, new.ashift)?;
             let fits = new_vdevs::is_counted(top.class) || shifts.len() != 1 || shifts.contains(&top.ashift);
@@ -147,6 +152,7 @@ impl Syncing<'_> {
             }
             config.create_txg = Some(self.txg);
             config.children.iter_mut().for_each(|child| child.create_txg = Some(self.txg));
+            distributed.extend(aux_vdevs::distributed_spares(&config, &guid));
             tops.push((config, top));
         }
         let mut aux = Vec::new();
@@ -155,16 +161,23 @@ impl Syncing<'_> {
             let config = VdevConfig { top: None, create_txg: None, ..config };
             aux.push(NewAux { kind, config, ashift: top.ashift });
         }
+        aux.extend(distributed);
         Ok(Built { tops, aux })
     }
 
-    /// Counts new special and dedup vdevs.
-    pub(crate) fn count_classes(&mut self, classes: impl Iterator<Item = Class>) -> Result<()> {
-        let count = classes.filter(|class| new_vdevs::is_counted(*class)).count() as i64;
-        match self.state.features.as_mut().filter(|_| count > 0) {
-            Some(features) => Ok(features.adjust(&self.tx, &features::ALLOCATION_CLASSES, count)?),
-            None => Ok(()),
+    /// Counts new special, dedup and draid vdevs, where the pool has features.
+    pub(crate) fn count_classes<'a>(&mut self, tops: impl IntoIterator<Item = &'a TopVdev>) -> Result<()> {
+        let Some(features) = self.state.features.as_mut() else { return Ok(()) };
+        for top in tops {
+            let counted = [
+                (new_vdevs::is_counted(top.class), &features::ALLOCATION_CLASSES),
+                (matches!(top.spread(), Some(Spread::Draid(_))), &features::DRAID),
+            ];
+            for (_, feature) in counted.into_iter().filter(|(is_counted, _)| *is_counted) {
+                features.adjust(&self.tx, feature, 1)?;
+            }
         }
+        Ok(())
     }
 
     /// Wipes old labels, and writes those of caches and spares: a list that names them must find them.

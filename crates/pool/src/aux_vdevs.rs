@@ -66,9 +66,14 @@ pub struct AuxVdev {
     pub device: Option<PathBuf>,
     /// A spare that replaces a failed device of this pool.
     pub in_use: bool,
-    /// The spare replaces a device of the pool with this name.
+    /// A spare that is space on the devices of a draid vdev of this pool: it has no device.
+    pub is_distributed: bool,
+    /// The name of another pool, for a device of which the spare fills in.
     pub used_by: Option<String>,
 }
+
+/// Kind of a spare that is space on the devices of a draid vdev.
+const DSPARE: &str = "dspare";
 
 /// More of them no pool has.
 const COUNT_MAX: usize = 1024;
@@ -96,7 +101,7 @@ impl Inner {
             let mut places = named.map(Path::to_path_buf).into_iter().chain(moved);
             let found = places.find_map(|path| Some((aux.use_at(&path, config.pool_guid)?, path)));
             (aux.used_by, aux.device) = found.map_or((None, None), |(user, path)| (user, Some(path)));
-            aux.in_use = config.tree.leaves().any(|leaf| leaf.guid == aux.config.guid);
+            aux.in_use = config.tree.walk().any(|vdev| vdev.guid == aux.config.guid);
         }
         Ok(all)
     }
@@ -128,7 +133,15 @@ fn read(mos: &Mos) -> Result<Vec<AuxVdev>> {
         for vdev in list.get_lists(kind.list()).unwrap_or_default().iter().take(COUNT_MAX) {
             let config = VdevConfig::from_nvlist(vdev).map_err(Error::corrupt(id))?;
             if seen.insert(config.guid) {
-                all.push(AuxVdev { kind, config, device: None, in_use: false, used_by: None });
+                let is_distributed = config.kind.as_str() == DSPARE;
+                all.push(AuxVdev {
+                    kind,
+                    config,
+                    device: None,
+                    in_use: false,
+                    is_distributed,
+                    used_by: None,
+                });
             }
         }
     }
@@ -255,8 +268,26 @@ impl NewAux {
         if self.kind == AuxKind::Spare {
             entry.insert("is_spare", 1u64);
         }
+        if self.config.kind.as_str() == DSPARE {
+            entry.insert("ashift", u64::from(self.ashift));
+        }
         entry
     }
+}
+
+/// The distributed spares of a new vdev, as the list of spares has them (11 §10.5).
+pub(crate) fn distributed_spares(config: &VdevConfig, guid: &dyn Fn() -> Guid) -> Vec<NewAux> {
+    let VdevKind::Draid { nparity, nspares, .. } = config.kind else { return Vec::new() };
+    let ashift = config.top.as_ref().map_or(0, |top| top.ashift);
+    let spare = |number: u64| {
+        let mut spare = VdevConfig::new(VdevKind::Other(DSPARE.to_owned()), 0, guid());
+        spare.path = Some(format!("draid{nparity}-{}-{number}", config.id).into_bytes());
+        spare.whole_disk = Some(true);
+        spare.extra.insert("top_guid", config.guid.0);
+        spare.extra.insert("spareid", number);
+        NewAux { kind: AuxKind::Spare, config: spare, ashift }
+    };
+    (0..nspares).map(spare).collect()
 }
 
 /// Notes new caches and spares behind those that the pool has.

@@ -135,13 +135,18 @@ impl Pool {
         if !is_enabled && spec.tops.iter().any(|top| new_vdevs::is_counted(top.class)) {
             return Err(Error::NoClasses);
         }
-        let (mut tops, mut devices) = (Vec::new(), 0);
+        let is_enabled = spec.features.iter().any(|feature| feature.guid == features::DRAID.guid);
+        if !is_enabled && spec.tops.iter().any(|top| matches!(top.layout, Layout::Draid(_))) {
+            return Err(Error::NoDraid);
+        }
+        let (mut tops, mut distributed, mut devices) = (Vec::new(), Vec::new(), 0);
         for (id, new) in (0..).zip(&spec.tops) {
             let (mut config, top) = new.build(id, &guid, spec.ashift)?;
             if options.anonymous {
                 make_anonymous(&mut config, &spec.name, devices);
             }
             devices += new.disks.len() as u64;
+            distributed.extend(aux_vdevs::distributed_spares(&config, &guid));
             root.children.push(config);
             tops.push(top);
         }
@@ -154,6 +159,8 @@ impl Pool {
             }
             aux.push(NewAux { kind, config, ashift: top.ashift });
         }
+        // These have no devices: they come behind those that do.
+        aux.extend(distributed);
         let touched: Vec<_> = spec.disks().chain(spec.aux_disks().map(|(_, disk)| disk)).cloned().collect();
         let made = Pool::create_on(spec, options, root, tops, aux);
         if made.is_err() {
@@ -366,7 +373,7 @@ impl Syncing<'_> {
         let avz = mos.create_zap(&self.tx, ObjectType::ZAP_METADATA, 0)?;
         mos.set_directory(&self.tx, "com.delphix:vdev_zap_map", &Value::from_u64(avz.id().0))?;
         let tops = self.inner.storage.vdevs().tops();
-        self.count_classes(tops.iter().map(|top| top.class))?;
+        self.count_classes(tops)?;
         for (config, top) in self.state.config.tree.children.iter_mut().zip(tops) {
             let maps = new_vdevs::create_objects(mos, &self.tx, Some(avz.id()), config, top)?;
             self.state.table.vdevs.insert(top.id, maps);

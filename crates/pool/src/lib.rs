@@ -111,7 +111,7 @@ pub use events::Happened;
 pub use history::Event;
 pub use import::parse_guid;
 pub use lease::{AwaitedLease, Lease};
-pub use new_vdevs::{Layout, NewTop};
+pub use new_vdevs::{DraidLayout, Layout, NewTop};
 pub use opened::open_disk;
 pub use options::{MissingLogs, Options};
 pub use own_snapshots::{SnapshotEntry, SnapshotKey};

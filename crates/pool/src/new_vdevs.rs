@@ -13,7 +13,7 @@ use format::zap::Value;
 use format::{Guid, ObjectId, ObjectType, Txg, label};
 use storage::allocator::Class;
 use storage::host::Disk;
-use storage::layout::{Raidz, Spread};
+use storage::layout::{Draid, DraidSpec, Raidz, Spread};
 use storage::{Leaf, Shape, Side, TopVdev};
 
 use crate::mos::Mos;
@@ -34,6 +34,27 @@ pub enum Layout {
     Mirror,
     /// Raidz with this many parity columns, 1 to 3.
     Raidz(u8),
+    /// Groups of columns over changing devices, with spare space on each.
+    Draid(DraidLayout),
+}
+
+/// The numbers of a draid vdev that its owner chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraidLayout {
+    /// Parity columns of a group, 1 to 3.
+    pub parity: u8,
+    /// Data columns of a group.
+    pub data: u64,
+    /// Devices' worth of spare space.
+    pub spares: u64,
+}
+
+impl DraidLayout {
+    /// The vdev on so many devices with sectors of 2^`ashift` bytes; `None` if there is no such vdev.
+    fn on(self, ashift: u32, devices: usize) -> Option<Draid> {
+        let numbers = [self.parity.into(), self.data, self.spares];
+        Draid::new(DraidSpec::fewest_groups(ashift, devices as u64, numbers)?)
+    }
 }
 
 /// A top-level vdev of a new pool.
@@ -64,6 +85,11 @@ impl NewTop {
             Layout::Mirror if count >= SIDES_MIN => Ok(()),
             Layout::Mirror => refused(format!("a mirror of {count} devices")),
             Layout::Raidz(_) if self.class != Class::Normal => refused("raidz but for data".into()),
+            Layout::Draid(_) if self.class != Class::Normal => refused("draid but for data".into()),
+            Layout::Draid(draid) => match draid.on(*ASHIFTS.start(), count) {
+                Some(_) => Ok(()),
+                None => refused(format!("{draid:?} of {count} devices")),
+            },
             Layout::Raidz(parity) => match Raidz::new(*ASHIFTS.start(), count, parity.into()) {
                 Some(_) => Ok(()),
                 None => refused(format!("raidz{parity} of {count} devices")),
@@ -88,11 +114,8 @@ impl NewTop {
             top.class = self.class;
             return Ok((config, top));
         }
-        let kind = match self.layout {
-            Layout::Raidz(parity) => VdevKind::Raidz { nparity: parity },
-            _ => VdevKind::Mirror,
-        };
-        let mut config = VdevConfig::new(kind, id, guid());
+        // That of a vdev with parity is told when its sectors are known.
+        let mut config = VdevConfig::new(VdevKind::Mirror, id, guid());
         config.create_txg = Some(Txg::INITIAL);
         // Each device is used up to the size of the smallest one. The vdev has the largest sector size of its devices.
         let (mut leaves, mut shift, mut smallest) = (Vec::new(), 0, u64::MAX);
@@ -102,17 +125,37 @@ impl NewTop {
             leaves.push(Some(Leaf::new(device.guid.0, disk.clone())));
             config.children.push(VdevConfig { top: None, ..device });
         }
-        let (asize, shape) = match self.layout {
-            Layout::Raidz(parity) => {
-                let layout = Raidz::new(shift, leaves.len(), parity.into());
-                let layout = layout.expect("the number of devices was checked");
-                let sides: Vec<Side> = leaves.into_iter().map(Side::from).collect();
-                let layout = Spread::Raidz(layout);
-                (smallest.saturating_mul(sides.len() as u64), Shape::Parity { layout, sides })
-            }
-            _ => (smallest, Shape::Mirror(leaves)),
+        let Some((kind, asize, layout)) = self.spread(shift, smallest) else {
+            let size = Size { ashift: shift, asize: smallest };
+            return Ok(finished(config, size, self.class, Shape::Mirror(leaves)));
         };
+        if asize == 0 {
+            let why = "the smallest device has no room for a group".to_owned();
+            return Err(Error::BadDevice { path: self.disks[0].path().to_path_buf(), why });
+        }
+        config.kind = kind;
+        let sides: Vec<Side> = leaves.into_iter().map(Side::from).collect();
+        let shape = Shape::Parity { layout, sides };
         Ok(finished(config, Size { ashift: shift, asize }, self.class, shape))
+    }
+
+    /// How its blocks are spread, and how many bytes of them there are, if it has parity. The number of devices was checked.
+    fn spread(&self, ashift: u32, smallest: u64) -> Option<(VdevKind, u64, Spread)> {
+        let count = self.disks.len();
+        match self.layout {
+            Layout::Raidz(parity) => {
+                let layout = Raidz::new(ashift, count, parity.into())?;
+                let asize = smallest.saturating_mul(count as u64);
+                Some((VdevKind::Raidz { nparity: parity }, asize, Spread::Raidz(layout)))
+            }
+            Layout::Draid(draid) => {
+                let layout = draid.on(ashift, count)?;
+                let (ndata, nspares, ngroups) = (draid.data, draid.spares, layout.spec().groups);
+                let kind = VdevKind::Draid { nparity: draid.parity, ndata, nspares, ngroups };
+                Some((kind, layout.asize(smallest), Spread::Draid(layout)))
+            }
+            Layout::Single | Layout::Mirror => None,
+        }
     }
 }
 

@@ -477,6 +477,11 @@ fn aux_view(aux: &AuxVdev, naming: Naming) -> VdevView {
     };
     let devices = aux.device.iter().map(|path| (aux.config.guid.0, path.clone())).collect();
     let mut view = view(&aux.config, &devices, class, naming);
+    if aux.is_distributed {
+        // It is there as long as the devices of its vdev are.
+        view.state = State::Online;
+        view.name = view.path.clone().filter(|_| !naming.guids).unwrap_or(view.name);
+    }
     view.measure(&BTreeMap::new());
     match view.state {
         State::Online if aux.in_use => view.state = State::InUse,

@@ -99,9 +99,6 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return show(&view, &layout, call.options.naming.or_variables(call), console);
     }
     let failed = |why: &dyn std::fmt::Display| Action::AddTo(name).failed(why);
-    if let Some(what) = layout.unsupported() {
-        return Err(failed(&format_args!("'{what}' vdevs are not supported yet")));
-    }
     check_distinct(&all, name, Action::AddTo(name))?;
     if all.iter().any(|path| is_too_small(path)) {
         return Err(failed(&"one or more devices is less than the minimum size (64M)"));

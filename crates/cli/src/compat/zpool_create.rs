@@ -22,7 +22,7 @@ use super::Call;
 use super::dataset_values::{self, Creation};
 use super::key_material::Occasion;
 use super::key_words::Given;
-use super::vdev_spec::{Group, Spec, Top, replication};
+use super::vdev_spec::{Spec, Top, replication};
 use super::zpool_create_wanted::{Refused, Wanted, read_options};
 use super::{aux_owner, no_effect, owner_quota};
 use crate::args::{Assignments, assignment};
@@ -129,11 +129,6 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     if all.iter().any(|path| is_too_small(path)) {
         return Err(failed(&"one or more devices is less than the minimum size (64M)"));
-    }
-    if let Some(what) = layout.unsupported() {
-        return Err(Failure::refused(format!(
-            "cannot create '{name}': '{what}' vdevs are not supported yet"
-        )));
     }
     if call.options.dry_run {
         console.line(&format!("would create '{name}' with the following layout:\n"))?;
@@ -330,9 +325,8 @@ pub(super) fn is_too_small(path: &Path) -> bool {
 pub(super) fn opened(layout: &Spec, disks: &[Arc<dyn Disk>]) -> (Vec<NewTop>, Vec<Arc<dyn Disk>>) {
     let mut rest = disks.iter().cloned();
     let of = |top: &Top| {
-        let Group::As(shared) = top.group else { unreachable!("other groups were refused") };
         let disks = rest.by_ref().take(top.devices.len()).collect();
-        NewTop { layout: shared, class: top.class.of_vdev(), disks }
+        NewTop { layout: top.layout, class: top.class.of_vdev(), disks }
     };
     let tops = layout.tops.iter().map(of).collect();
     (tops, rest.collect())

@@ -14,6 +14,8 @@ use super::{Column, Map};
 
 /// log2 bytes of a row of a group on one device.
 const ROW_SHIFT: u32 = 24;
+/// Bytes of each device that are kept free.
+const KEPT: u64 = 32 << 20;
 /// Devices that a draid vdev has at most.
 const CHILDREN_MAX: u64 = 255;
 /// Up to so many devices a table has the smaller number of permutations.
@@ -44,6 +46,14 @@ pub struct DraidSpec {
 }
 
 impl DraidSpec {
+    /// A new vdev, with the fewest groups that fill whole rows; `None` if there is no such vdev.
+    #[must_use]
+    pub fn fewest_groups(ashift: u32, children: u64, [parity, data, spares]: [u64; 3]) -> Option<DraidSpec> {
+        let candidates =
+            (1..=GROUPS_MAX).map(|groups| DraidSpec { ashift, children, parity, data, spares, groups });
+        candidates.into_iter().find(DraidSpec::is_possible)
+    }
+
     /// Columns of a group.
     pub(super) const fn width(&self) -> u64 {
         self.data + self.parity
@@ -56,7 +66,9 @@ impl DraidSpec {
 
     /// Whether there is such a vdev.
     fn is_possible(&self) -> bool {
-        let fits = (1..=3).contains(&self.parity)
+        let numbers = [self.parity, self.data, self.spares];
+        let fits = numbers.iter().all(|number| *number <= CHILDREN_MAX)
+            && (1..=3).contains(&self.parity)
             && self.data >= 1
             && self.spares <= SPARES_MAX
             && self.children <= CHILDREN_MAX
@@ -109,6 +121,20 @@ impl Draid {
         Some(Draid { spec, table })
     }
 
+    /// The numbers that describe it.
+    #[must_use]
+    pub const fn spec(&self) -> &DraidSpec {
+        &self.spec
+    }
+
+    /// Allocatable bytes of a vdev whose smallest device has so many: whole groups in whole rows, without what OpenZFS keeps free.
+    #[must_use]
+    pub fn asize(&self, of_child: u64) -> u64 {
+        let rows = of_child.saturating_sub(KEPT) >> ROW_SHIFT << ROW_SHIFT;
+        let group = self.spec.width() << ROW_SHIFT;
+        rows * self.spec.disks() / group * group
+    }
+
     /// The device at a position of a slice.
     fn device(&self, slice: u64, position: u64) -> u64 {
         let children = self.spec.children;
@@ -121,7 +147,6 @@ impl Draid {
     /// Bytes of each device that a vdev with so many allocatable bytes needs: whole rows, and what OpenZFS keeps free.
     #[must_use]
     pub(crate) fn asize_of_child(&self, asize: u64) -> u64 {
-        const KEPT: u64 = 32 << 20;
         KEPT + asize.div_ceil(self.spec.disks()).next_multiple_of(1 << ROW_SHIFT)
     }
 
@@ -195,6 +220,19 @@ mod tests {
         }
         assert_eq!(table(8).expect("a table")[..16], [5, 6, 1, 0, 2, 4, 3, 7, 7, 4, 0, 5, 1, 6, 2, 3]);
         assert_eq!((table(1), table(256)), (None, None));
+    }
+
+    #[test]
+    fn a_new_vdev_has_the_groups_and_the_room_that_openzfs_gives_it() {
+        let spec = DraidSpec::fewest_groups(12, 9, [1, 3, 2]).expect("there is one");
+        assert_eq!(spec.groups, 7);
+        let layout = Draid::new(spec).expect("there is one");
+        // Devices of 256 MiB without labels: 13 rows of 7 disks, in groups of 4.
+        assert_eq!(layout.asize((256 << 20) - (9 << 19)), (13 * 7 / 4 * 4) << ROW_SHIFT);
+        assert_eq!(layout.asize(40 << 20), 0);
+        assert!(layout.asize_of_child(layout.asize(1 << 30)) <= 1 << 30);
+        assert_eq!(DraidSpec::fewest_groups(12, 5, [1, 4, 1]), None);
+        assert_eq!(DraidSpec::fewest_groups(12, 5, [1, u64::MAX, 1]), None);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! From:   the operands of `zpool create`.
 //! To:     [`super::zpool_create`], which opens the devices; [`replication`], which compares the groups.
 
+mod draid;
 pub(super) mod replication;
 
 use std::path::{Path, PathBuf};
 
-use pool::Layout;
+use pool::{DraidLayout, Layout};
 
 use super::view::Naming;
 use crate::messages::Failure;
@@ -16,15 +17,6 @@ use crate::state;
 
 /// Devices that a mirror or raidz vdev has at most.
 const RAIDZ_MAX: usize = 255;
-
-/// How the devices of a vdev share its blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
-    /// As this build writes them.
-    As(Layout),
-    /// Rows over changing groups of devices, with so many parity columns; these are not made yet.
-    Draid(u8),
-}
 
 /// What a vdev is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +63,7 @@ impl Class {
 /// A top-level vdev.
 #[derive(Clone, Debug)]
 pub(super) struct Top {
-    pub(super) group: Group,
+    pub(super) layout: Layout,
     pub(super) class: Class,
     pub(super) devices: Vec<PathBuf>,
 }
@@ -79,11 +71,13 @@ pub(super) struct Top {
 impl Top {
     /// The name of its kind in a layout; `None` for a single device.
     pub(super) fn kind(&self) -> Option<String> {
-        match self.group {
-            Group::As(Layout::Single) => None,
-            Group::As(Layout::Mirror) => Some("mirror".into()),
-            Group::As(Layout::Raidz(parity)) => Some(format!("raidz{parity}")),
-            Group::Draid(parity) => Some(format!("draid{parity}")),
+        match self.layout {
+            Layout::Single => None,
+            Layout::Mirror => Some("mirror".into()),
+            Layout::Raidz(parity) => Some(format!("raidz{parity}")),
+            Layout::Draid(DraidLayout { parity, data, spares }) => {
+                Some(format!("draid{parity}:{data}d:{}c:{spares}s", self.devices.len()))
+            }
         }
     }
 }
@@ -94,6 +88,15 @@ pub(super) struct Spec {
     pub(super) tops: Vec<Top>,
     pub(super) caches: Vec<PathBuf>,
     pub(super) spares: Vec<PathBuf>,
+}
+
+/// How the word before devices says that they share blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Group {
+    Mirror,
+    Raidz(u8),
+    /// The rest of the word counts, too.
+    Draid(u8),
 }
 
 /// A word that is no device.
@@ -107,26 +110,16 @@ enum Word {
 /// What a word means if it is no device.
 fn meaning(word: &str) -> Option<Word> {
     Some(match word {
-        "mirror" => Word::Group(Group::As(Layout::Mirror)),
-        "raidz" | "raidz1" => Word::Group(Group::As(Layout::Raidz(1))),
-        "raidz2" => Word::Group(Group::As(Layout::Raidz(2))),
-        "raidz3" => Word::Group(Group::As(Layout::Raidz(3))),
+        "mirror" => Word::Group(Group::Mirror),
+        "raidz" | "raidz1" => Word::Group(Group::Raidz(1)),
+        "raidz2" => Word::Group(Group::Raidz(2)),
+        "raidz3" => Word::Group(Group::Raidz(3)),
         "log" => Word::Class(Class::Log),
         "special" => Word::Class(Class::Special),
         "dedup" => Word::Class(Class::Dedup),
         "spare" => Word::Spare,
         "cache" => Word::Cache,
-        _ => {
-            let rest = word.strip_prefix("draid")?;
-            let (parity, rest) = match rest.as_bytes().first() {
-                Some(digit @ b'1'..=b'3') => (digit - b'0', &rest[1..]),
-                _ => (1, rest),
-            };
-            if !rest.is_empty() && !rest.starts_with(':') {
-                return None;
-            }
-            Word::Group(Group::Draid(parity))
-        }
+        _ => Word::Group(Group::Draid(draid::parity(word)?)),
     })
 }
 
@@ -143,7 +136,7 @@ impl Spec {
         let mut rest = words;
         while let Some((word, behind)) = rest.split_first() {
             let Some(meant) = meaning(word) else {
-                spec.tops.push(Top { group: Group::As(Layout::Single), class, devices: vec![device(word)?] });
+                spec.tops.push(Top { layout: Layout::Single, class, devices: vec![device(word)?] });
                 rest = behind;
                 continue;
             };
@@ -169,7 +162,14 @@ impl Spec {
             let devices = devices.iter().map(|word| device(word)).collect::<Result<Vec<_>, _>>()?;
             rest = after;
             match (group, meant) {
-                (Some(group), _) => spec.tops.push(Top { group, class, devices }),
+                (Some(group), _) => {
+                    let layout = match group {
+                        Group::Mirror => Layout::Mirror,
+                        Group::Raidz(parity) => Layout::Raidz(parity),
+                        Group::Draid(parity) => Layout::Draid(draid::layout(word, parity, count)?),
+                    };
+                    spec.tops.push(Top { layout, class, devices });
+                }
                 (None, Word::Spare) => (spec.spares, class) = (devices, Class::Data),
                 (None, _) => (spec.caches, class) = (devices, Class::Data),
             }
@@ -183,11 +183,6 @@ impl Spec {
     /// Whether something of it takes data.
     pub(super) fn has_data(&self) -> bool {
         self.tops.iter().any(|top| top.class == Class::Data)
-    }
-
-    /// What of it is not made yet, by the word for it.
-    pub(super) fn unsupported(&self) -> Option<&'static str> {
-        self.tops.iter().any(|top| matches!(top.group, Group::Draid(_))).then_some("draid")
     }
 
     /// Every device: those of the vdevs, then caches, then spares.
@@ -261,21 +256,21 @@ fn shown(device: &Path, naming: Naming) -> String {
 
 /// Refuses a group of `count` devices behind `word` that cannot be.
 fn check_group(word: &str, group: Option<Group>, class: Class, count: usize) -> Result<(), Failure> {
-    let is_mirror = group == Some(Group::As(Layout::Mirror));
+    let is_mirror = group == Some(Group::Mirror);
     if class != Class::Data && group.is_some() && !is_mirror {
         let class = if class == Class::Log { "log" } else { "special" };
         let kind = if word.starts_with("draid") { "draid" } else { "raidz" };
         return Err(invalid(format_args!("unsupported '{class}' device: {kind}")));
     }
     let least = match group {
-        Some(Group::As(Layout::Raidz(parity))) => usize::from(parity) + 1,
+        Some(Group::Raidz(parity) | Group::Draid(parity)) => usize::from(parity) + 1,
         Some(_) => 2,
         None => 1,
     };
     if count < least {
         return Err(invalid(format_args!("{word} requires at least {least} devices")));
     }
-    if matches!(group, Some(Group::As(Layout::Raidz(_)))) && count > RAIDZ_MAX {
+    if matches!(group, Some(Group::Raidz(_))) && count > RAIDZ_MAX {
         return Err(invalid(format_args!("{word} supports no more than {RAIDZ_MAX} devices")));
     }
     Ok(())

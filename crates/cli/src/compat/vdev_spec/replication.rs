@@ -10,7 +10,7 @@ use format::config::{VdevConfig, VdevKind};
 use pool::Layout;
 use storage::host::{Access, Disk, FileDisk};
 
-use super::{Class, Group, Spec, Top};
+use super::{Class, Spec, Top};
 
 /// Devices of one vdev may differ by so many bytes.
 const FUZZ: u64 = 16 << 20;
@@ -118,11 +118,11 @@ fn looked_at(path: &Path) -> Option<(bool, u64)> {
 }
 
 fn level_of(top: &Top, is_file: bool) -> Level {
-    let (kind, parity) = match top.group {
-        Group::As(Layout::Single) => (if is_file { "file" } else { "disk" }, 0),
-        Group::As(Layout::Mirror) => ("mirror", 0),
-        Group::As(Layout::Raidz(parity)) => ("raidz", parity),
-        Group::Draid(parity) => ("draid", parity),
+    let (kind, parity) = match top.layout {
+        Layout::Single => (if is_file { "file" } else { "disk" }, 0),
+        Layout::Mirror => ("mirror", 0),
+        Layout::Raidz(parity) => ("raidz", parity),
+        Layout::Draid(draid) => ("draid", draid.parity),
     };
     Level { kind, parity, devices: top.devices.len() }
 }
