@@ -1,6 +1,6 @@
 use dmu::{NewObject, zap};
 use format::features::RESILVER_DEFER;
-use storage::host::ScriptedDisk;
+use storage::host::{Script, ScriptedDisk};
 
 use super::*;
 use pool::{CreateSpec, Hold, NewFilesystem, Options};
@@ -186,7 +186,8 @@ fn a_scrub_that_is_cut_short_goes_on_at_the_next_import() {
 
 #[test]
 fn a_device_that_joins_in_the_middle_of_a_resilver_waits_for_its_end() {
-    let [first, second, third] = [0; 3].map(|_| ScriptedDisk::new(128 << 20));
+    let script = Script::new();
+    let [first, second, third] = ["a", "b", "c"].map(|name| script.disk(name, 128 << 20));
     let pool = made(&first);
     fill(&pool);
     let old = pool.members()[0].guid;
