@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use format::config::{VdevConfig, VdevKind};
 use format::scan::Scan;
 use format::{Corrupt, ObjectId};
 use pool::Pool;
@@ -49,6 +50,12 @@ pub struct Figures {
     /// Bytes of devices whose free space is still to be overwritten, and to be trimmed.
     #[serde(default)]
     pub untreated: [u64; 2],
+    /// Bytes that a checkpoint kept and that are still to be freed.
+    #[serde(default)]
+    pub discarding: u64,
+    /// A device is being replaced, or a spare gets what it lacks.
+    #[serde(default)]
+    pub replaces: bool,
     /// Bytes that each cache device holds, by its guid.
     #[serde(default)]
     pub caches: Vec<(u64, u64)>,
@@ -186,6 +193,8 @@ impl Figures {
             slow_sync: pool.slow_sync().map(|slow| (slow.txg.0, slow.since.as_secs())),
             log: crate::log::trouble(),
             is_unread: false,
+            discarding: discarding(pool),
+            replaces: replaces(pool),
             untreated: [0; 2],
             freeing: 0,
             scan: None,
@@ -252,6 +261,25 @@ impl Counters {
     }
 }
 
+/// Bytes of a checkpoint that is given up; at least one while that goes on.
+fn discarding(pool: &Pool) -> u64 {
+    let given_up = pool.checkpointed().filter(|checkpoint| checkpoint.created.is_none());
+    given_up.map_or(0, |checkpoint| checkpoint.bytes.max(1))
+}
+
+/// Whether a vdev is in the middle of a replacement. A spare that has everything is not.
+fn replaces(pool: &Pool) -> bool {
+    let members = pool.members();
+    let is_behind = |vdev: &VdevConfig| {
+        vdev.leaves().any(|leaf| members.iter().any(|member| member.guid == leaf.guid && member.is_behind))
+    };
+    pool.info().config.tree.walk().any(|vdev| match vdev.kind {
+        VdevKind::Replacing => true,
+        VdevKind::Spare => vdev.children.len() > 2 || vdev.children.last().is_some_and(is_behind),
+        _ => false,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +291,8 @@ mod tests {
         let words = scan.to_words().to_vec();
         let sent = Figures {
             untreated: [1, 2],
+            discarding: 3,
+            replaces: true,
             errors: vec![(u64::MAX, [1, 2, 3])],
             freeing: 5,
             halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),

@@ -103,7 +103,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// Bytes of work that are left of each of [`ACTIVITIES`]; of what goes on, at least one.
 fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corrupt> {
     let mut left = [0; ACTIVITIES.len()];
-    left[1] = figures.freeing;
+    (left[0], left[1]) = (figures.discarding, figures.freeing);
     [left[2], left[7]] = figures.untreated;
     if let Some(status) = figures.scan()? {
         let scan = status.scan;
@@ -114,6 +114,9 @@ fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corru
             ScanFunc::Scrub => left[6] = rest,
             _ => {}
         }
+    }
+    if figures.replaces {
+        left[3] = left[5].max(1);
     }
     Ok(left)
 }
