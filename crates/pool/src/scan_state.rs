@@ -12,11 +12,9 @@ use std::collections::BTreeMap;
 use dmu::{Tx, zap};
 use format::scan::{NEXT_IN_QUEUE, Scan};
 use format::zap::{Value, int_key, parse_int_key};
-use format::{ObjectId, ObjectType, Txg};
-use storage::rank::{Rank, Ranked};
+use format::{ObjectId, Txg};
 
 use crate::mos::{DIRECTORY, Mos};
-use crate::state::{Inner, Syncing};
 use crate::{Error, Result};
 
 /// The scan state's key in the object directory.
@@ -127,7 +125,7 @@ fn read_queue(mos: &Mos, scan: &Scan) -> Result<BTreeMap<ObjectId, Txg>> {
 }
 
 /// Makes the queue on disk what it is in memory.
-fn write_queue(mos: &Mos, tx: &Tx, progress: &Progress) -> Result<()> {
+pub(crate) fn write_queue(mos: &Mos, tx: &Tx, progress: &Progress) -> Result<()> {
     let object = mos.object(progress.scan.queue)?;
     let mut wanted: BTreeMap<Vec<u8>, u64> =
         progress.queue.iter().map(|(id, since)| (int_key(id.0).into_bytes(), since.0)).collect();
@@ -144,7 +142,7 @@ fn write_queue(mos: &Mos, tx: &Tx, progress: &Progress) -> Result<()> {
 }
 
 /// What is known of the scan that is under way on disk. `None`: its place cannot be followed, so it must begin anew.
-fn followed(mos: &Mos, scan: &Scan) -> Option<Progress> {
+pub(crate) fn followed(mos: &Mos, scan: &Scan) -> Option<Progress> {
     let queue = read_queue(mos, scan).ok()?;
     match scan.objset() {
         ObjectId(0) | NEXT_IN_QUEUE => {}
@@ -156,55 +154,6 @@ fn followed(mos: &Mos, scan: &Scan) -> Option<Progress> {
     let is_newer = (scan.ddt_class_max, scan.ddt_bookmark) != (0, after_tables);
     (scan.ddt_class_max, scan.ddt_bookmark) = (0, after_tables);
     Some(Progress { is_newer, ..Progress::on_disk(scan, queue) })
-}
-
-impl Inner {
-    /// Carries `look` out while no job of the sync thread changes datasets.
-    ///
-    /// # Panics
-    /// A job panicked.
-    pub fn while_datasets_stay<T>(&self, look: impl FnOnce() -> T) -> T {
-        let lock = || self.dsl.read().expect("no code panics while holding the DSL lock");
-        let _stay = Ranked::lock(Rank::Dsl, lock);
-        look()
-    }
-}
-
-impl Syncing<'_> {
-    /// For the first sync after an import: from now on, a scan that is under way is kept in step with the datasets.
-    pub(crate) fn take_over_scan(&mut self) -> Result<()> {
-        let under_way = |scan: &Scan| scan.is_scrubbing() || scan.is_resilvering();
-        let Some(scan) = read(self.mos())?.filter(under_way) else { return Ok(()) };
-        let progress = match followed(self.mos(), &scan).filter(|progress| progress.scan.queue.0 != 0) {
-            Some(progress) => progress,
-            None => {
-                tracing::warn!("how far the scan under way was cannot be read: it begins anew");
-                if scan.queue.0 != 0 {
-                    self.mos().free(&self.tx, scan.queue)?;
-                }
-                let queue = self.mos().create_zap(&self.tx, ObjectType::SCAN_QUEUE, 0)?.id();
-                let scan = Scan { queue, ..scan.restarted() };
-                Progress { is_newer: true, ..Progress::on_disk(scan, BTreeMap::new()) }
-            }
-        };
-        self.inner.scrub.lock().progress = Some(progress);
-        Ok(())
-    }
-
-    /// Writes down how far the scan under way is, if that changed.
-    pub(crate) fn keep_scan(&mut self) -> Result<()> {
-        let newer = {
-            let mut state = self.inner.scrub.lock();
-            let newer = state.progress.as_mut().filter(|progress| progress.is_newer);
-            newer.map(|progress| {
-                progress.is_newer = false;
-                progress.clone()
-            })
-        };
-        let Some(progress) = newer else { return Ok(()) };
-        write_queue(self.mos(), &self.tx, &progress)?;
-        write(self.mos(), &self.tx, &progress.scan)
-    }
 }
 
 #[cfg(test)]

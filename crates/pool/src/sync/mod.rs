@@ -11,6 +11,7 @@ mod heads;
 pub(crate) mod missing;
 mod mos;
 mod obsolete;
+mod scan;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -358,7 +358,7 @@ impl Scans for Pool {
             Some(_) if is_covered => Ok(()),
             Some(scan) if self.run(move |syncing| resilver::defer(syncing, &scan))? => Ok(()),
             _ if lacking.is_some() => self.resilver(),
-            // What came back has everything: whoever filled in for it leaves.
+            // The device that came back has everything: devices that filled in for it leave.
             _ if self.read_only().is_none() => self.inner().end_replacing(),
             _ => Ok(()),
         }

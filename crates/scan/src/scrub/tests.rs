@@ -164,7 +164,7 @@ fn a_scrub_that_is_cut_short_goes_on_at_the_next_import() {
     let disk = ScriptedDisk::new(128 << 20);
     let (mut pool, whole) = with_snapshots(&disk);
     pool.run(|syncing| begin(syncing, Births::default())).expect("begun");
-    // Each round visits one dataset, as if the pool were let go of in the middle.
+    // Each round visits one dataset and imports the pool again.
     let mut rounds = 0;
     while let Some(owner) = order::next(pool.inner()).expect("read") {
         assert!(order::done(pool.inner(), owner).expect("read"));

@@ -112,7 +112,7 @@ fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
 /// In the sync thread: the scrub came to its end. `lost` are blocks that it did not come upon.
 fn finish(syncing: &mut Syncing<'_>, lost: BTreeSet<DataError>) -> Result<()> {
     let scan = syncing.inner.scrub.lock().progress.as_ref().map(|progress| progress.scan);
-    // Whoever ended it first wrote that down.
+    // A scan that was ended before is noted already.
     let Some(scan) = scan.filter(Scan::is_scrubbing) else { return Ok(()) };
     super::end(syncing, scan, ScanState::Finished)?;
     let last = syncing.mos().directory(super::LAST_SCRUBBED)?.unwrap_or(0);
@@ -393,6 +393,6 @@ enum Chunks {
     Ends,
     /// The view is too old, or the dataset has another's place.
     GoesOn,
-    /// There are no more.
+    /// All blocks of the dataset were visited.
     All,
 }

@@ -29,7 +29,7 @@ struct State {
     awaited: u32,
     /// While somebody waits for the device: requests of the background that may begin. Else: how many ended since.
     credit: u32,
-    /// The device is let go of: requests fail at once, so nobody needs to wait.
+    /// The device is closed: requests fail at once, so none waits.
     is_open_to_all: bool,
 }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_device_that_is_let_go_of() {
+    fn no_request_waits_for_a_closed_device() {
         let disk = Script::new().disk("a", 1 << 20);
         let leaf = Leaf::new(1, Arc::new(disk.clone()));
         disk.inject(Fault::Hang { from_op: 0 });
