@@ -1,4 +1,4 @@
-//! Which configuration to use, of those that were measured.
+//! Choosing a configuration from the measured ones.
 //!
 //! Only runs that were read back as they were written count, and of those only the runs with the most threads and bytes
 //! (when a measurement ended early: the most with which every setting was measured). The rule is that of the advisor
@@ -16,7 +16,7 @@ use crate::{Recommendation, Run};
 
 /// Seconds that no clock shows reliably.
 const CLOCK_NOISE_SECONDS: f64 = 0.002;
-/// Noise may hide this part of the time at most: what scatters more is not free but badly measured.
+/// Maximal part of the time that counts as noise. A larger scatter means a bad measurement and not a free setting.
 const NOISE_MAX: f64 = 0.15;
 
 /// Chooses among `runs`; `dataset` stands in the command.
@@ -100,7 +100,7 @@ fn none(reason: String) -> Recommendation {
     Recommendation { reason, ..Recommendation::default() }
 }
 
-/// What a run made of the data, in words.
+/// The result of a run in words.
 fn sizes(run: &Run) -> String {
     format!(
         "{} of data take {} (compressratio {:.2}x)",
@@ -110,13 +110,13 @@ fn sizes(run: &Run) -> String {
     )
 }
 
-/// What was measured is no ground for saying that data does not compress: one setting, or none that tries hard.
+/// The measured settings do not show that data does not compress: there is only one, or none that compresses hard.
 fn are_few(measured: &[&Run]) -> bool {
     measured.len() == 1
         || measured.iter().all(|run| matches!(run.compression.as_str(), "off" | "lz4" | "zle"))
 }
 
-/// That nothing made the data notably smaller, and of what that is known.
+/// The sentence that no setting made the data notably smaller, with the measured settings.
 fn hardly(measured: &[&Run], smallest: &Run) -> String {
     let best = match &smallest.compression {
         off if off == "off" => String::new(),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_costs_no_time_the_smallest_is_chosen() {
+    fn among_settings_that_cost_no_time_the_smallest_is_chosen() {
         let slow_disk = [
             ("off", 1000, 10.0, 8.0),
             ("lz4", 600, 6.0, 5.0),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn of_few_settings_nothing_is_concluded_about_others() {
+    fn few_settings_allow_no_conclusion_about_others() {
         let said = |rows| recommend(&runs(rows), "t").reason;
         let weak = said(&[("off", 1000, 1.0, 1.0), ("lz4", 1000, 1.05, 1.0), ("zle", 1000, 1.0, 1.0)]);
         assert!(
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slower_in_part_is_not_said_to_cost_no_time() {
+    fn a_setting_that_is_slower_in_part_is_not_called_free() {
         let said = |write, read| {
             recommend(&runs(&[("off", 1000, 10.0, 10.0), ("zstd-3", 400, write, read)]), "t").reason
         };
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_back_right_is_never_recommended() {
+    fn a_run_with_wrong_data_is_never_recommended() {
         let mut measured = runs(&[("off", 1000, 1.0, 1.0), ("lz4", 300, 1.0, 1.0)]);
         measured[1].verified = false;
         assert_eq!(recommend(&measured, "t").compression, "off");
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_only_begun_is_no_ground_for_advice() {
+    fn unfinished_totals_give_no_advice() {
         let all = [("off", 1000, 10.0, 8.0), ("lz4", 600, 6.0, 5.0), ("zstd-3", 400, 10.9, 4.0)];
         let mut measured = runs(&all);
         measured.iter_mut().for_each(|run| run.threads = 1);

@@ -3,9 +3,9 @@
 //! From:   a folder of it, and the source.
 //! To:     [`measure`](crate::measure::measure), as for a pool: written until durable, read from cold caches, compared.
 //!
-//! Everything goes into a temporary folder there, which is gone afterwards. A step that runs again finds a copy of what it
-//! found the first time, which takes no space where the file system shares blocks between files. CPU time is that of the whole machine: the
-//! kernel's file systems compress and write in threads that belong to no process.
+//! Everything goes into a temporary folder there, which is removed at the end. A step that runs again finds a copy of what
+//! it found the first time, which takes no space where the file system shares blocks between files. CPU time is that of the
+//! whole machine: the kernel's file systems compress and write in threads that belong to no process.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -38,7 +38,7 @@ const KEPT: &str = "kept";
 /// Sectors that a file's blocks are counted in.
 const SECTOR: u64 = 512;
 
-/// What a folder's file system is called in a report.
+/// Name of a folder's file system in a report.
 pub(crate) fn name(folder: &Path) -> String {
     machine::file_system(folder)
 }
@@ -57,7 +57,7 @@ pub(crate) fn check(folder: &Path, needed: u64) -> Result<()> {
     }
 }
 
-/// Does `work` in a folder of its own in `folder`, which is gone afterwards.
+/// Runs `work` in a new folder in `folder`, which is removed at the end.
 ///
 /// # Errors
 /// [`Error::Against`], those of the work.

@@ -26,9 +26,9 @@ use crate::guard::{Guard, Left};
 use crate::stopwatch::{CpuClock, Stopwatch, process_cpu_seconds};
 use crate::{Configuration, Error, Event, Result, Watch};
 
-/// How often a running step is asked for by somebody who may want to stop.
+/// Interval at which a running step checks for a stop request.
 const GLANCE: Duration = Duration::from_millis(100);
-/// What a step that is to stop gets before it is killed.
+/// Time for a step to stop before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 /// How much of what a step said last is looked at when it failed.
 const LAST_WORDS: u64 = 4 << 10;
@@ -262,7 +262,7 @@ pub(crate) fn run_program(
     }
 }
 
-/// Waits for a program and ends all it started; `None` if it was stopped.
+/// Waits for a program and ends all its children; `None` if it was stopped.
 fn end_of(mut child: Child, watch: &dyn Watch) -> std::io::Result<Option<ExitStatus>> {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let signal = |signal| {
@@ -274,7 +274,7 @@ fn end_of(mut child: Child, watch: &dyn Watch) -> std::io::Result<Option<ExitSta
     let (ended, wait) = channel();
     let waiter = std::thread::spawn(move || {
         let status = child.wait();
-        // Nobody waits for it any more if that fails.
+        // If this fails, the receiver is gone.
         let _ = ended.send(());
         status
     });

@@ -1,4 +1,4 @@
-//! What was measured beside what somebody published of the same settings.
+//! Own measurements beside published ones of the same settings.
 //!
 //! From:   a report with published tables.
 //! To:     a table for each of those, with a line of theirs and a line of ours in turn. Machines and data differ, so times
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_stands_beside_nothing() {
+    fn published_settings_without_a_measurement_are_left_out() {
         assert!(beside(&report(vec![run("zstd-9", 2, 1.0)], published("S3", &["S3"]))).is_empty());
     }
 }

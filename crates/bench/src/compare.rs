@@ -1,4 +1,4 @@
-//! Two reports side by side: what became faster, slower, smaller, and what only looks so.
+//! Comparing two reports: real changes of speed and size, and differences within the noise.
 //!
 //! From:   two [`Report`]s.
 //! To:     a row for each configuration that both measured, as table, page, CSV and JSON.

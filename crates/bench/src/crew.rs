@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::{Error, Result, Watch};
 
-/// Does jobs `0..count` on up to `threads` threads, each job once, begun in order. Stops at the first error, and
-/// between jobs when the caller wants to stop.
+/// Runs jobs `0..count` on up to `threads` threads, each once, started in order. Stops at the first error, and between jobs
+/// when the caller wants to stop.
 pub(crate) fn share(
     threads: u32,
     count: usize,

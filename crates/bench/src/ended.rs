@@ -1,4 +1,4 @@
-//! How a measurement that did not finish ends: the error, with what was measured before it.
+//! An unfinished measurement: the error, with the results before it.
 
 use crate::{Error, Report};
 

@@ -1,4 +1,4 @@
-//! What does the work on this machine, and how fast: every compression and checksum on one core, over the sample.
+//! The implementations on this machine and their speed: every compression and checksum on one core, over the sample.
 //!
 //! From:   `codec`, called as the write and read pipelines call it.
 //! To:     records for `cenote engines`. A quick measurement: a few tenths of a second each, ten seconds in all.

@@ -16,7 +16,7 @@ use crate::published::{Published, one_line};
 use crate::rate::parse_rate;
 use crate::{Device, Grid, Plan};
 
-/// Nobody writes more than so many bytes of TOML.
+/// Maximal bytes of an experiment file; real ones are far shorter.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// The text of a file of at most `max` bytes.

@@ -1,4 +1,4 @@
-//! Corpora made on the spot: data of the kinds that the published comparisons measured, for when there is none at hand.
+//! Generated corpora: synthetic data of the kinds in published comparisons.
 //!
 //! From:   the name of a kind, a size and a seed: the same give the same bytes.
 //! To:     a [`Source`](crate::Source). They only resemble the real thing: what they show is the order of compressions,
@@ -6,7 +6,7 @@
 
 use storage::host::{Entropy as _, SeededEntropy};
 
-/// What can be made, and what it is like.
+/// The kinds of corpora, with descriptions.
 pub const CORPORA: [(&str, &str); 6] = [
     ("fastq", "reads of a sequencer: names, bases, qualities"),
     ("fasta", "nucleotides with repeats, as in a database of genomes"),

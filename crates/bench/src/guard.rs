@@ -1,4 +1,4 @@
-//! Cleaning up after a process that was killed: another one that outlives it.
+//! Cleaning up after a killed process, by a second process that outlives it.
 //!
 //! From:   a folder that must not stay, perhaps with a file system on it, and the programs that run there.
 //! To:     a shell that waits for the end of its standard input, which comes with the end of this process, however that

@@ -50,7 +50,7 @@ struct InPool<'a> {
     misses: u64,
 }
 
-/// What is moved into a pool and out of it, and how.
+/// Writing the source into a pool and reading it back.
 pub(crate) struct Job<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) source: &'a Source,

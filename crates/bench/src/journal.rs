@@ -1,4 +1,4 @@
-//! What was measured so far, in a file, so that an interrupted measurement can go on.
+//! A file with the finished runs, so that an interrupted measurement can continue.
 //!
 //! From:   finished runs, one a line (JSON), behind a first line that says what they are about.
 //! To:     the same plan on the same source later.

@@ -5,9 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A resource that is used to this part is what the others wait for.
+/// A resource with at least this utilisation counts as the bottleneck.
 const SCARCE: f64 = 0.80;
-/// Nothing is scarce below this: time goes into waiting for answers.
+/// Below this utilisation no resource is the bottleneck: the time is latency.
 const NOTABLE: f64 = 0.5;
 /// Seconds that a write is delayed half-way between the first delay and the limit (`zfs_delay_scale`).
 const DELAY_SCALE: f64 = 500e-6;
@@ -60,8 +60,8 @@ pub struct Use {
 }
 
 impl Limit {
-    /// The scarce resource. Of several, the device and the network come before the CPU: they cannot be more than
-    /// fully used, while a CPU that waits for them may spin.
+    /// The bottleneck. Among several, the device and the network come before the CPU, because a CPU that waits for them may
+    /// spin.
     #[must_use]
     pub fn of(used: Use) -> Limit {
         // How fast a network is was given, what a device can do may be only the most that was seen of it.

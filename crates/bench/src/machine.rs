@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration;
 
-/// What a reader must know to judge the figures. What the system does not tell says `unknown` or 0.
+/// Facts about the machine for judging the figures. Unknown values are `unknown` or 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Name and version of the system.

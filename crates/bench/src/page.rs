@@ -1,4 +1,4 @@
-//! The page: one HTML file that needs nothing else.
+//! The page: one self-contained HTML file.
 //!
 //! From:   a [`Report`] or a [`Comparison`](crate::Comparison), and what is shown of it.
 //! To:     a reader at a phone, at a desk, on paper, in the light and in the dark; and their scripts: the raw data lies

@@ -1,4 +1,4 @@
-//! What is to be measured: configurations and where their datasets go.
+//! The plan of a measurement: configurations and the place of their datasets.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! In which order settings come, the best first.
 //!
 //! From:   times with how far they may be off, and ratios; of one's own runs, or as somebody published them.
-//! To:     a line such as `lz4 → zstd → lzjb | zle → gzip`: what stands between bars is the same.
+//! To:     a line such as `lz4 → zstd → lzjb | zle → gzip`: names between bars are equal.
 
 use crate::{Grid, Run, Table};
 

@@ -1,4 +1,4 @@
-//! What a run saved, and the time it took.
+//! Savings and time of a run.
 
 use crate::Run;
 

@@ -1,4 +1,4 @@
-//! Times of a measurement: what the clock shows and what the processor did, and when enough of them were taken.
+//! Times of a measurement: wall-clock and CPU time, and the rule for enough repetitions.
 
 use std::time::Instant;
 

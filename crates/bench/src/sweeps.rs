@@ -1,4 +1,4 @@
-//! Tables and charts of what several conditions do: record sizes, threads, totals, steps of programs.
+//! Tables and charts over conditions: record sizes, threads, totals, steps of programs.
 //!
 //! From:   runs that differ in a condition.
 //! To:     [`Figures`](crate::Figures).

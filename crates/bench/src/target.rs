@@ -1,4 +1,4 @@
-//! Where one trial's dataset lives: alone in a temporary pool, or in a pool of the user.
+//! The place of a trial's dataset: a temporary pool, or a pool of the user.
 //!
 //! A temporary pool is a sparse file without a name, so nothing can be left behind, however the process ends.
 
@@ -175,7 +175,7 @@ impl<'a> Target<'a> {
         pool.snapshot(&[self.before()], &[])
     }
 
-    /// Makes the dataset what it was when it was remembered. Nobody may have it open.
+    /// Rolls the dataset back to its remembered state. It must not be open.
     pub(crate) fn go_back(&self, pool: &Pool) -> pool::Result<()> {
         pool.rollback(&self.before())
     }

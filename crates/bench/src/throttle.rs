@@ -1,4 +1,4 @@
-//! A disk, and a network, that are no faster than they are told to be.
+//! A disk and a network with a limited rate.
 //!
 //! From:   a [`Disk`] or the work of a measurement, and what another disk or a network could do.
 //! To:     measurements of how a pool behaves behind a slower device, or clients, than those at hand.

@@ -1,4 +1,4 @@
-//! All measurements of a plan, one after the other, and what they come to.
+//! All measurements of a plan, one after the other, and their results.
 //!
 //! From:   a [`Plan`] and a [`Source`].
 //! To:     a [`Report`]; finished runs also go to the caller's [`Watch`] and to the plan's journal.
@@ -295,7 +295,7 @@ fn accepted_limit(run: &Run, plan: &Plan, source: f64) -> Option<Limit> {
     Some(Limit::of_burst(&burst, from, run.write_limit?))
 }
 
-/// What a reader should know about how far to trust the times.
+/// Remarks about the reliability of the times.
 fn warnings(runs: &[Run]) -> Vec<String> {
     let mut warnings = Vec::new();
     let noisiest =
@@ -334,13 +334,13 @@ fn warnings(runs: &[Run]) -> Vec<String> {
     warnings
 }
 
-/// Measures once, and removes what it made, whatever happens.
+/// Measures once, and removes its files even after an error.
 fn trial(plan: &Plan, source: &Source, configuration: &Configuration, watch: &dyn Watch) -> Result<Sample> {
     let watch = &Networked::over(watch, plan.network);
     placed(plan, source, configuration, watch, |work| measure(work, plan, watch))
 }
 
-/// Writes and reads once, and removes what it made, whatever happens; gives the times of both.
+/// Writes and reads once, and removes its files even after an error; returns both times.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,4 +1,4 @@
-//! Whether measured times are good enough to choose by, and what sizes and CPU time say where they are not.
+//! Checks whether measured times are reliable enough for a choice; otherwise sizes and CPU times decide.
 //!
 //! From:   runs that were verified, and the one that the times choose.
 //! To:     `advice`, which says so instead of recommending what noise chose.

@@ -1,4 +1,4 @@
-//! What a measurement tells its caller while it runs, and how it is stopped.
+//! Progress events of a measurement for its caller, and the stop request.
 
 use crate::{Configuration, Run};
 

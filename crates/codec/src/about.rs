@@ -1,4 +1,4 @@
-//! What does the work on this machine: libraries with their versions, and the processor's features that each uses.
+//! The implementations on this machine: libraries with their versions, and the processor features that each uses.
 //!
 //! From:   build.rs, which knows the versions; the processor.
 //! To:     commands that show it to users.

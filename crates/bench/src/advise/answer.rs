@@ -16,7 +16,7 @@ use crate::{Machine, Table};
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 4;
 
-/// Everything that was found out, and what follows from it.
+/// All results and the conclusions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// [`SCHEMA`].
@@ -44,7 +44,7 @@ pub struct Advice {
     pub rows: Vec<Row>,
     /// What to use, for each purpose; the one that was asked for stands first.
     pub picks: Vec<Pick>,
-    /// Why the picks are not to be relied on: nothing is recommended then.
+    /// Why the picks are unreliable; then nothing is recommended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
     /// Kinds of files, the largest first.
@@ -68,7 +68,7 @@ pub struct Sample {
     pub sampled_bytes: u64,
     /// Pieces of files that these are.
     pub pieces: u64,
-    /// All pieces were encoded: nothing is left to chance.
+    /// All pieces were encoded, so there is no sampling error.
     pub complete: bool,
     /// Which sample.
     pub seed: u64,
@@ -107,7 +107,7 @@ pub struct Row {
     pub read: Flow,
     /// How it begins, where the dirty limit was given.
     pub burst: Option<Burst>,
-    /// Cores of this kind that keep the disks busy while they write.
+    /// Number of such cores that can keep the disks busy during writes.
     pub cores_to_fill: Option<f64>,
     /// Nothing is both smaller and faster.
     pub pareto: bool,

@@ -30,7 +30,7 @@ use crate::saving::WORTHWHILE_SIZE;
 /// Times, and sizes, that count as equal.
 const SPEED_TOLERANCE: f64 = 1.05;
 const ARCHIVE_TOLERANCE: f64 = 1.02;
-/// Times up to this one are said to be none.
+/// Times up to this one count as 0.
 pub(crate) const FREE_TIME: f64 = 1.02;
 /// Sizes that are the same, and by how much of the base's time times of the same differ.
 const SAME_SIZE: f64 = 1.001;
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compress_gets_lz4_if_that_is_cheap() {
+    fn incompressible_data_gets_lz4_if_that_is_cheap() {
         assert_eq!(
             chosen(
                 &[("off", 1.0, 1.0, 0.0), ("lz4", 1.0, 1.05, 0.1), ("gzip-9", 0.98, 9.0, 8.0)],
@@ -308,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn where_all_do_the_same_chance_does_not_choose() {
+    fn equal_candidates_are_not_chosen_by_chance() {
         let zeros = [("off", 1.0, 1.0, 0.0), ("lz4", 0.001, 0.05, 0.04), ("gzip-9", 0.001, 0.049, 0.039)];
         assert!(Goal::ALL.into_iter().all(|goal| chosen(&zeros, goal, 0.0) == "lz4"));
     }
 
     #[test]
-    fn the_front_holds_what_nothing_beats() {
+    fn the_front_has_the_candidates_that_no_other_beats() {
         let all = candidates(&[
             ("off", 1.0, 1.0, 0.0),
             ("lzjb", 0.7, 1.5, 0.0),

@@ -16,7 +16,7 @@ const TWINS: usize = 8;
 /// Bytes of a file's beginning and of its end.
 const END: u64 = 4096;
 
-/// What deduplication would do, after reading everything that can be read.
+/// The effect of deduplication, after reading all readable data.
 pub(crate) fn exact_dedup(material: &Material, recordsize: u64, watch: &dyn Watch) -> Result<Dedup> {
     let mut counter = dedup::Counter::new();
     let (mut done, mut failed) = (0, false);
@@ -40,8 +40,8 @@ pub(crate) fn exact_dedup(material: &Material, recordsize: u64, watch: &dyn Watc
     Ok(counter.result(recordsize, material.complete() && material.unreadable == 0 && !failed))
 }
 
-/// The same from what was looked at: exact if that is everything, else what can be said for sure. Files are compared
-/// until `until`.
+/// The effect of deduplication from the sample: exact if the sample is everything, otherwise a lower bound. Files are
+/// compared until `until`.
 pub(crate) fn bounded_dedup(
     material: &Material,
     group: &Group,
@@ -92,7 +92,7 @@ fn likely_copies(material: &Material, until: Instant, watch: &dyn Watch) -> Resu
             left = left.saturating_sub(2 * END);
             if let Some(ends) = ends(material, entry) {
                 looked_at += 1.0;
-                // Zeros at both ends are what many files have in common.
+                // Many different files have zeros at both ends.
                 alike += f64::from(ends.is_some_and(|ends| !different.insert(ends)));
             }
         }

@@ -1,4 +1,4 @@
-//! What deduplication would save, and what its table would take.
+//! The savings of deduplication and the size of its table.
 //!
 //! From:   records of all files, or a sample of them.
 //! To:     a [`Dedup`], without any table in a pool: what `zdb -S` does for data that is in one.
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 const ENTRY_BYTES: f64 = 320.0;
 /// Hashes that are kept.
 const HASHES_MAX: usize = 4 << 20;
-/// Below this ratio its price is more than it is worth.
+/// Below this ratio deduplication costs more than it saves.
 const WORTHWHILE: f64 = 1.5;
 
 /// What deduplication would do.

@@ -1,4 +1,4 @@
-//! One piece of a file in every configuration: what it would take, and how long its codec works.
+//! Encoding one piece of a file in every configuration: its size and the time of its codec.
 //!
 //! From:   pieces that [`super::material`] reads.
 //! To:     [`super::estimate`], which adds them up.
@@ -162,7 +162,7 @@ impl Encoder {
     }
 }
 
-/// Processor seconds of decoding all that is stored, into `back`.
+/// Processor seconds of decoding all stored records into `back`.
 fn decode(records: &[Record], encoded: &[Encoded], back: &mut Vec<u8>) -> f64 {
     let salt = Salt::none();
     let started = processor_seconds();

@@ -1,12 +1,12 @@
-//! From the pieces that were looked at to everything.
+//! Extrapolating from the sampled pieces to all data.
 //!
 //! For stratum h: N pieces of X bytes together, of which n with x bytes were encoded. A sum Y over the stratum (bytes
 //! before or after compression, seconds) is estimated as X · y/x, y being its sum over the n pieces. The totals are
 //! sums over strata. The bytes are those of whole records: of the last record of a long file a few bytes may be data, but it
 //! stands for one record, and not for as many as the data would go into the file.
 //!
-//! The compressratio is R = (L + M)/(P + M), L bytes before and P after compression, M of metadata, which ZFS counts
-//! in both. How far off it may be is [`super::interval`]'s to say.
+//! The compressratio is R = (L + M)/(P + M), L bytes before and P after compression, M of metadata, which ZFS counts in
+//! both. [`super::interval`] computes its error.
 
 use super::interval::{Ratio, half_width};
 use super::metadata::Metadata;
@@ -65,7 +65,7 @@ pub(crate) fn estimate(sampled: &Sampled<'_>, metadata: &Metadata) -> Estimate {
     if looked_at == 0.0 {
         return total;
     }
-    // Strata that there was no time for are taken to be like the others.
+    // Strata without samples, for lack of time, are assumed to be like the others.
     total.scale((looked_at + unseen) / looked_at);
     let meta = metadata.of(total.records, recordsize);
     total.used += meta.used;

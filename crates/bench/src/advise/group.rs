@@ -21,7 +21,7 @@ use super::strata::{Strata, Stratum};
 use super::{BYTES_MIN, BYTES_PART, Question, WHOLE_MAX};
 use crate::{Result, Watch};
 
-/// Shorter pieces cost more to read than they tell.
+/// Shorter pieces cost more reading time than they are worth.
 const PIECE_MIN: u64 = 128 << 10;
 
 /// A sample, and what some of the settings make of it.
@@ -38,7 +38,7 @@ pub(crate) fn piece_bytes(recordsize: u64) -> u64 {
     recordsize.max(PIECE_MIN)
 }
 
-/// What is looked at, in which settings, and for how long.
+/// The material, the settings and the time limit.
 pub(crate) struct Sampling<'a> {
     pub(crate) material: &'a Material,
     pub(crate) settings: &'a [Setting],

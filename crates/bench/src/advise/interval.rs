@@ -1,4 +1,4 @@
-//! How far off a ratio may be that a sample tells.
+//! The error of a ratio from a sample.
 //!
 //! From:   the pieces that were looked at, of each stratum.
 //! To:     [`super::estimate`]: intervals that hold the truth 95 times of 100; [`super::look`], which draws where they are wide.
@@ -128,7 +128,7 @@ struct Common {
     degrees: f64,
 }
 
-/// How far off the ratio of the setting may be over the strata that are asked about.
+/// The error of the setting's ratio over the requested strata.
 pub(crate) fn half_width(sampled: &Sampled<'_>, ratio: &Ratio) -> f64 {
     let Ratio { value, physical, metadata } = *ratio;
     let by_chance = by_chance(sampled, value, physical);

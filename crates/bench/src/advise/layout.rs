@@ -1,4 +1,4 @@
-//! What a block takes on the disks of a layout.
+//! The space of a block on the disks of a layout.
 //!
 //! Source: docs/format/02-blocks-checksums-compression.md §6, §7.1.
 

@@ -1,5 +1,4 @@
-//! Draws pieces and encodes them on all cores until that is enough: when every interval is narrow, when all that may be
-//! read was read, or when the time is over.
+//! Draws and encodes pieces on all cores until every interval is narrow, the read limit is reached, or the time is over.
 //!
 //! Pieces are drawn in rounds, each a quarter more than all before. After a round every stratum is told how
 //! much its pieces differ, and the next ones go where they narrow the intervals most. What a round holds follows from the
@@ -43,7 +42,7 @@ pub(crate) struct Limits {
 pub(crate) struct Looked {
     pub(crate) seen: Vec<Seen>,
     pub(crate) bytes: u64,
-    /// Nothing is left to be drawn, and nothing failed.
+    /// All pieces are drawn and none failed.
     pub(crate) complete: bool,
     /// Pieces that could not be read, and the first reason.
     pub(crate) failed: u64,

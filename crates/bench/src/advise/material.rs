@@ -1,4 +1,4 @@
-//! The data that is asked about: what [`super::survey`] found, and pieces of it.
+//! The data of the request: the result of [`super::survey`], and pieces of it.
 //!
 //! From:   folders, files, a block device, the members of a tar, a stream, a dataset of a pool.
 //! To:     [`super::strata`], which draws pieces, and [`super::encode`], which looks at them.
@@ -133,7 +133,7 @@ impl Material {
         self.short_folders += u64::from(NO_NAMES + NAME * names + bytes <= IN_POINTER);
     }
 
-    /// Everything was seen, and all of it can be looked at.
+    /// The survey is complete, and all data can be sampled.
     pub(crate) fn complete(&self) -> bool {
         !self.stopped && !self.cut && !self.thinned && self.lost_files() == 0
     }

@@ -1,4 +1,4 @@
-//! What a dataset takes besides its records: pointers to them, files and folders.
+//! Space of a dataset besides its records: block pointers, files and folders.
 //!
 //! compressratio counts metadata as it lies on the disk in both of its sums, so it draws the ratio of many small files
 //! towards 1. How many blocks there are follows from the counts; how far lz4 shrinks them does not, and is

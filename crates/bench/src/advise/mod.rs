@@ -1,4 +1,4 @@
-//! Advice in half a minute: what each configuration would make of any amount of data, and what to set.
+//! Advice in half a minute: predicts the result of each configuration for any amount of data, and recommends settings.
 //!
 //! From:   data of any kind ([`Subject`]), a target, a purpose.
 //! To:     an [`Advice`]. Nothing is printed here.
@@ -66,7 +66,7 @@ use rows::Whole;
 use strata::Stratum;
 use survey::Survey;
 
-/// Of the time that is given: what the survey may take, and until when pieces are encoded.
+/// Shares of the given time: for the survey, and until the end of encoding.
 const SURVEY_PART: f64 = 0.35;
 const ENCODE_PART: f64 = 0.8;
 /// Until when the first piece of each large part of the data may be encoded.
@@ -115,7 +115,7 @@ pub struct Question {
     pub ashift: u32,
     /// The shape of the pool.
     pub layout: Layout,
-    /// What is to hold the data. Rates that are `None` are measured.
+    /// The target system. Rates that are `None` are measured.
     pub target: Target,
     /// The purpose.
     pub goal: Goal,
@@ -262,7 +262,7 @@ fn gather(
     watch: &dyn Watch,
 ) -> Result<Material> {
     let timely = Survey { until, seed: question.seed, unpack: question.unpack, watch };
-    // What is to be read whole is found whole.
+    // If everything is read, the survey has no time limit.
     let patient = Survey { until: until + Duration::from_secs_f64(MOST_SECONDS), ..timely };
     let survey = if question.dedup { &patient } else { &timely };
     let mut material = Material::new();

@@ -1,4 +1,4 @@
-//! How fast a target would write and read, and what holds it up.
+//! Predicted speed of writes and reads on a target, with the bottleneck.
 //!
 //! From:   what a configuration takes for each byte of the files: bytes on the disks, processor time.
 //! To:     rates with a bottleneck.
@@ -34,7 +34,7 @@ pub(crate) const OVERLAP: f64 = 0.15;
 /// No disk takes less time for a byte.
 const DEVICE_MIN: f64 = 0.02e-9;
 
-/// What is to hold the data. Rates in bytes per second.
+/// The target system. Rates in bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// Cores.

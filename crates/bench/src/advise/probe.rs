@@ -1,4 +1,4 @@
-//! How fast the disks here are, and what the engine costs besides its codecs.
+//! Measuring the disks here, and the cost of the engine besides its codecs.
 //!
 //! A pool in a nameless temporary file takes some data and gives it back from cold caches, timed as `cenote bench` does:
 //!
@@ -46,7 +46,7 @@ const SHORT_FILES: usize = 4000;
 const SHORT: usize = 2048;
 /// What a pass of them takes besides.
 const SHORT_SECONDS: f64 = 0.5;
-/// What the engine costs where nothing was measured: cenote on a core of today (docs/performance.md).
+/// Default cost of the engine, if it was not measured: cenote on a core of today (docs/performance.md).
 pub(crate) const ENGINE_WRITE: Engine = Engine { byte: 0.35e-9, stored: 0.25e-9, file: 25e-6 };
 pub(crate) const ENGINE_READ: Engine = Engine { byte: 0.15e-9, stored: 0.15e-9, file: 8e-6 };
 
@@ -233,7 +233,7 @@ fn filled(data: &[Vec<u8>], bytes: u64) -> Files {
     files
 }
 
-/// Passes on the wish to stop, and nothing else.
+/// Forwards only stop requests.
 struct Quiet<'a>(&'a dyn Watch);
 
 impl Watch for Quiet<'_> {

@@ -1,4 +1,4 @@
-//! Published tables instead of data: the same rule, fed with what others measured.
+//! Advice from published tables instead of data, by the same rule.
 //!
 //! From:   TOML in the shape of experiments/published.toml: a table for each comparison with its `settings`, and arrays
 //!         beside or below it with one figure for each setting.
@@ -100,7 +100,7 @@ pub fn from_tables(text: &str, cores: u32, busy_cores: f64) -> Result<Vec<TableA
     Ok(all)
 }
 
-/// What a table was measured on, and how busy it is to be thought.
+/// The machine of a table, and its assumed load.
 #[derive(Clone, Copy)]
 struct Machine {
     cores: f64,

@@ -345,7 +345,7 @@ impl Whole<'_> {
     }
 }
 
-/// Why `pick` is not to be relied on, for `bytes` of data; `None` when it is.
+/// Why `pick` is unreliable for `bytes` of data; `None` if it is reliable.
 pub(crate) fn doubt(rows: &[Row], pick: &Pick, bytes: f64) -> Option<String> {
     let picked = rows.iter().find(|row| is_row(row, pick));
     doubt_about(&pick.compression, picked.map_or(0.0, half_width), bytes)

@@ -12,7 +12,7 @@ pub(crate) struct Seen {
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// What the pieces show of one setting, over some of the strata.
+/// The pieces' results for one setting, over some of the strata.
 #[derive(Clone, Copy)]
 pub(crate) struct Sampled<'a> {
     pub(crate) strata: &'a Strata,

@@ -1,4 +1,4 @@
-//! Between which bounds the true times of a run lie.
+//! Confidence intervals of the times of a run.
 
 use super::Run;
 

@@ -26,7 +26,7 @@ pub const SCHEMA: u32 = 1;
 /// One measurement of less than this is not to be relied on.
 const NOISY_SECONDS: f64 = 0.5;
 
-/// Everything that was measured, and what follows from it.
+/// All results and the conclusions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -152,7 +152,7 @@ impl Report {
         }
     }
 
-    /// All that a reader should know about how far to trust this.
+    /// All remarks about the reliability of the figures.
     #[must_use]
     pub fn cautions(&self) -> Vec<String> {
         let unfinished = self.unfinished.iter().map(|why| format!("this is not everything: {why}"));

@@ -1,4 +1,4 @@
-//! A regular file of the source: its data, its holes, and whether it is still the same.
+//! A regular file of the source: its data, its holes, and checks for changes.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
