@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_one_measured_is_named() {
+    fn configurations_in_only_one_report_are_named() {
         let both =
             compared(&[("off", 1.0, 0.01), ("lz4", 1.0, 0.01)], &[("lz4", 2.0, 0.01), ("zle", 1.0, 0.01)]);
         assert_eq!(both.pairs.len(), 1);

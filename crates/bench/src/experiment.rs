@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_one_line_with_the_file() {
+    fn errors_are_one_line_with_the_file() {
         for (text, word) in [
             ("colour = 'red'", "colour"),
             ("recordsize = ['1Q']", "1Q"),

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_goes_with_the_guard_and_so_do_its_programs() {
+    fn the_guard_removes_its_folder_and_ends_its_programs() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("left");
         std::fs::create_dir_all(at.join("a")).unwrap();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_no_matter() {
+    fn a_removed_folder_is_no_error() {
         let dir = tempfile::tempdir().unwrap();
         drop(Guard::over(&dir.path().join("none"), Left::Mount).unwrap());
         drop(Guard::over(&dir.path().join("none"), Left::Files).unwrap());

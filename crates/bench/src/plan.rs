@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_twice_is_measured_once() {
+    fn duplicate_configurations_are_measured_once() {
         let plan = Plan {
             compressions: ["off", "lz4", "off"].map(str::to_owned).to_vec(),
             recordsizes: vec![4096, 1 << 20],

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_take_is_what_is_busy_and_not_ours() {
+    fn the_share_of_other_processes_excludes_our_own() {
         let tick = Tick { seconds: 10.0, busy_seconds: 12.0, own_seconds: 8.0, ..Tick::default() };
         assert_eq!(others_share(std::slice::from_ref(&tick), 2), Some(0.2));
         let program = Tick { phase: "steps".into(), busy_seconds: 20.0, own_seconds: 0.0, ..tick.clone() };

@@ -121,7 +121,7 @@ fn many_small_files_are_foretold_with_their_metadata() {
 }
 
 #[test]
-fn of_a_long_stream_all_is_foretold_from_the_pieces_that_were_kept() {
+fn kept_pieces_of_a_long_stream_predict_the_whole() {
     let total: u64 = 160 << 20;
     let question =
         Question { compressions: vec!["off".to_owned()], recordsizes: vec![1 << 20], ..question() };
@@ -207,7 +207,7 @@ fn on_slow_disks(compressions: &[&str]) -> Question {
 }
 
 #[test]
-fn what_compresses_is_compressed_whatever_the_copies_and_the_sectors_take() {
+fn compressible_data_is_compressed_for_every_layout_and_sector_size() {
     let dir = tempfile::tempdir().unwrap();
     for number in 0..400 {
         std::fs::write(dir.path().join(format!("{number}.txt")), text(number, 4620)).unwrap();

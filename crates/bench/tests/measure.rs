@@ -216,7 +216,7 @@ fn pairs_totals_and_other_file_systems_have_rows_of_their_own() {
 }
 
 #[test]
-fn what_was_measured_before_an_interruption_is_not_measured_again() {
+fn an_interrupted_measurement_continues_after_its_finished_runs() {
     let dir = tempfile::tempdir().unwrap();
     let top = files(dir.path());
     let kept = tempfile::tempdir().unwrap();

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_fuse_asks_of_zfs_is_no_command() {
+    fn a_call_by_mount_fuse_is_no_subcommand() {
         let is = |line: &str| {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             is_from_mount_fuse(&words)

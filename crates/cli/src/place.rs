@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_dataset_is_refused_with_the_way_out() {
+    fn impossible_dataset_names_are_refused_with_a_hint() {
         let refused = parse("tank/*:/x").expect_err("bad name");
         assert_eq!(
             refused,

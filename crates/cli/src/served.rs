@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_users_are_told_to_ask_is_what_they_may_ask() {
+    fn the_commands_listed_for_other_users_are_the_allowed_ones() {
         let of = |program: Program| {
             let about_pools = |command: &&&Command| {
                 command.visitors.is_some_and(|visitors| visitors.operands != Subjects::None)

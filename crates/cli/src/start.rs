@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_mounted_the_way_without_a_mount_is_named() {
+    fn without_fuse_the_message_names_the_commands_that_need_no_mount() {
         let denied = std::io::ErrorKind::PermissionDenied.into();
         let missing = std::io::ErrorKind::NotFound.into();
         for (why, word) in [

@@ -92,7 +92,7 @@ fn a_dry_run_shows_the_pool_as_it_would_be_and_changes_nothing() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_in_the_words_of_openzfs_unless_forced() {
+fn unfitting_devices_are_refused_in_the_words_of_openzfs_unless_forced() {
     let bed = Bed::new();
     let mut devices = devices(&bed, &[64, 64, 64, 64, 64, 64, 64, 32]);
     let uneven = |line: &str, why: &str| {

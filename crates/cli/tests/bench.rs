@@ -108,7 +108,7 @@ fn until_the_second_step(bed: &Bed) -> Child {
 }
 
 #[test]
-fn whatever_ends_it_nothing_is_left_and_it_goes_on_from_there() {
+fn an_ended_measurement_leaves_nothing_and_can_be_continued() {
     if Live::new().is_none() {
         return;
     }

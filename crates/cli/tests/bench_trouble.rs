@@ -62,7 +62,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn whatever_cannot_be_measured_is_one_line() {
+fn every_failed_measurement_is_one_line() {
     let bed = bed_with_text();
     std::fs::write(bed.path("empty"), "").expect("written");
     std::fs::create_dir(bed.path("folder")).expect("made");
@@ -386,7 +386,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
 }
 
 #[test]
-fn what_nohup_started_goes_on() {
+fn commands_started_by_nohup_continue() {
     let bed = bed_with_text();
     let done = after_the_first(&bed, &["nohup"], hang_up);
     assert!(done.status == 0 && done.out.contains("\nlz4 "), "{done:?}");

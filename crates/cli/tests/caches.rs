@@ -103,7 +103,7 @@ fn a_pool_does_without_a_cache_that_is_gone_or_moved() {
 }
 
 #[test]
-fn what_is_said_of_caches_that_cannot_be() {
+fn impossible_caches_are_refused_in_the_words_of_openzfs() {
     let bed = Bed::new();
     let (data, cache, small) = (image(&bed, "tank", 128), image(&bed, "cache", 96), image(&bed, "small", 1));
     let create = |words: &[&str]| bed.run(&[&["zpool", "create", "tank"], words].concat());

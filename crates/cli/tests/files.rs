@@ -72,7 +72,7 @@ fn plant(top: &Path) {
 }
 
 #[test]
-fn what_goes_into_a_pool_comes_out_of_it() {
+fn files_copied_into_a_pool_come_out_unchanged() {
     for properties in [&["compression=lz4"][..], &["recordsize=4K", "xattr=sa"], &["recordsize=1M"]] {
         let bed = Bed::with_tank(256, properties);
         plant(&bed.path("src"));

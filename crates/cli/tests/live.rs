@@ -12,7 +12,7 @@ use bed::Done;
 use bed::live::{Live, write};
 
 #[test]
-fn what_is_written_through_a_mount_is_there_after_export_and_import() {
+fn data_written_through_a_mount_survives_export_and_import() {
     let Some(live) = Live::with_tank(256) else { return };
     live.run(&["zfs", "create", "-o", "compression=zstd", "tank/fs"]).good();
     let file = live.path("mnt/fs/text");

@@ -80,7 +80,7 @@ fn a_copy_into_a_live_pool_that_is_interrupted_leaves_whole_files() {
 }
 
 #[test]
-fn what_changes_past_a_mount_is_seen_in_it() {
+fn changes_by_commands_are_visible_in_the_mount() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zfs", "create", "tank/a"]).good();
     let at = |name: &str| live.path(&format!("mnt/a/{name}"));
@@ -128,7 +128,7 @@ fn a_removed_file_that_is_open_in_a_mount_survives_commands_on_its_dataset() {
 }
 
 #[test]
-fn what_a_program_wrote_is_read_past_its_mount_though_nobody_synced() {
+fn commands_read_unsynced_data_of_programs() {
     let Some(live) = Live::with_tank(128) else { return };
     fs::write(live.path("mnt/file"), "only in the page cache").expect("written");
     assert_eq!(live.run(&["cat", "tank:/file"]).good(), "only in the page cache");

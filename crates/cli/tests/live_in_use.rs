@@ -144,7 +144,7 @@ fn open_files_of_a_read_only_file_system_show_the_new_contents() {
 }
 
 #[test]
-fn what_was_changed_since_the_snapshot_is_kept_unless_it_is_forced_away() {
+fn changes_since_the_snapshot_are_kept_without_force() {
     let Some(live) = Live::with_tank(128) else { return };
     live.source(&["-o", "atime=off"]);
     let at = |name: &str| live.path("mnt/copy").join(name);

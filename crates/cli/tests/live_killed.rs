@@ -77,7 +77,7 @@ impl Nbd {
 }
 
 #[test]
-fn what_an_nbd_client_was_told_is_safe_survives_kills_of_the_server_and_its_export_too() {
+fn acknowledged_writes_of_nbd_clients_survive_kills_of_the_server_and_so_does_the_export() {
     let Some(live) = Live::with_tank(256) else { return };
     live.run(&["zfs", "create", "-V", "16M", "tank/v"]).good();
     let socket = live.path("run/nbd/tank/v.sock");

@@ -353,7 +353,7 @@ fn umount(at: &Path) {
 }
 
 #[test]
-fn what_lies_under_a_mount_or_over_it_is_not_taken_down_with_it() {
+fn unmounting_leaves_mounts_under_and_over_it() {
     let Some(live) = Live::with_tank(128) else { return };
     let place = live.path("place");
     fs::create_dir(&place).expect("made");
@@ -463,7 +463,7 @@ fn folders_that_were_there_before_stay_as_they_are() {
 }
 
 #[test]
-fn what_is_mounted_through_a_symbolic_link_is_mounted() {
+fn a_mountpoint_may_be_a_symbolic_link() {
     let Some(live) = Live::with_tank(128) else { return };
     fs::create_dir(live.path("real")).expect("made");
     std::os::unix::fs::symlink(live.path("real"), live.path("link")).expect("made");

@@ -57,7 +57,7 @@ fn increments_of_a_mounted_tree_fit_one_after_the_other() {
 }
 
 #[test]
-fn what_is_in_use_stays_as_it_is_unless_it_is_forced() {
+fn a_dataset_in_use_is_not_replaced_without_force() {
     let Some(live) = Live::with_tank(64) else { return };
     live.zfs("create tank/w");
     write(&live.path("mnt/w/file"), b"one");

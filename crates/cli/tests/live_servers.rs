@@ -33,7 +33,7 @@ fn a_server_that_was_killed_leaves_a_pool_that_imports_and_no_dead_mount() {
 }
 
 #[test]
-fn of_files_made_without_a_name_a_killed_server_leaves_those_that_were_named() {
+fn after_a_kill_only_tmpfiles_that_got_a_name_are_left() {
     use rustix::fs::{AtFlags, CWD, Mode, OFlags};
     let Some(live) = Live::with_tank(128) else { return };
     let point = live.path("mnt");
@@ -109,7 +109,7 @@ fn relative_folders_for_state_and_sockets_are_those_of_whoever_names_them() {
 }
 
 #[test]
-fn of_servers_that_start_at_once_for_pools_of_one_name_one_stays() {
+fn one_of_several_servers_started_at_once_for_one_pool_name_stays() {
     let Some(live) = Live::new() else { return };
     let folders = ["a", "b", "c", "d"];
     for folder in folders {

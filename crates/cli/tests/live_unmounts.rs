@@ -41,7 +41,7 @@ fn properties_are_set_right_after_umount_8() {
 }
 
 #[test]
-fn what_is_unmounted_while_in_use_is_mounted_again_when_its_users_are_gone() {
+fn a_file_system_unmounted_in_use_is_mounted_again_after_its_users_end() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zfs", "create", "tank/l"]).good();
     let point = live.path("mnt/l");

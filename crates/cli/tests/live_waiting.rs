@@ -80,7 +80,7 @@ fn promptly(live: &Live, words: &[&str]) -> Done {
 }
 
 #[test]
-fn who_is_slow_to_read_keeps_nobody_waiting() {
+fn a_slow_reader_blocks_no_other_command() {
     let Some(live) = Live::with_tank(128) else { return };
     for n in 0..1500 {
         fs::write(

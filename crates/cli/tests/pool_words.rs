@@ -23,7 +23,7 @@ fn golden(bed: &Bed, pool: &str) {
 }
 
 #[test]
-fn what_acts_on_pools_does_not_take_the_name_of_a_dataset_for_one() {
+fn pool_commands_refuse_names_of_datasets() {
     let Some(live) = Live::with_tank(128) else { return };
     let guid = || live.run(&["zpool", "get", "-H", "-o", "value", "guid", "tank"]).good();
     let before = guid();
@@ -131,7 +131,7 @@ fn status_x_tells_of_each_pool_that_was_named() {
 }
 
 #[test]
-fn what_is_not_known_of_free_space_is_said_in_order() {
+fn unknown_devices_of_initialize_and_trim_are_reported_in_order() {
     let bed = Bed::with_tank(128, &[]);
     let status = bed.run(&["zpool", "status", "-ti", "tank"]).good();
     assert!(status.contains("0     0     0  (uninitialized)  (untrimmed)\n"), "{status}");
@@ -217,7 +217,7 @@ fn a_log_device_holds_nothing_of_a_pools_capacity() {
 }
 
 #[test]
-fn who_may_not_use_a_device_is_told_so_without_numbers() {
+fn a_denied_device_is_reported_without_error_numbers() {
     if Command::new("id").arg("-u").output().expect("id is here").stdout != b"0\n" {
         eprintln!("skipped: only root can become somebody else");
         return;

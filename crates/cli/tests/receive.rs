@@ -105,7 +105,7 @@ fn a_clone_that_was_promoted_is_promoted_in_the_copy() {
 }
 
 #[test]
-fn what_is_younger_than_the_snapshot_is_not_missed() {
+fn datasets_newer_than_the_snapshot_may_lack_it() {
     let bed = Bed::with_tank(64, &[]);
     zfs(&bed, "create tank/fs/c");
     zfs(&bed, "create tank/fs/c/below");
@@ -299,7 +299,7 @@ fn a_snapshot_is_healed_from_its_stream() {
 }
 
 #[test]
-fn what_a_stream_cannot_heal_is_said() {
+fn damage_that_a_stream_cannot_heal_is_reported() {
     let bed = Bed::with_tank(128, &["compression=off"]);
     put(&bed, "tank/fs", "one");
     let content = std::fs::read(bed.path("file")).expect("written");

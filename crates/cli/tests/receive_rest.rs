@@ -6,7 +6,7 @@ use bed::Bed;
 use bed::streams::{names, put, receive, send, shown, zfs};
 
 #[test]
-fn what_was_received_in_part_is_sent_on() {
+fn a_partial_receive_is_sent_on() {
     let bed = Bed::with_tank(128, &[]);
     put(&bed, "tank/fs", "one");
     put(&bed, "tank/fs", "two");

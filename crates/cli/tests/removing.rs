@@ -42,7 +42,7 @@ fn caches_spares_and_logs_leave_a_pool_and_files_stay() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_refused_in_the_words_of_openzfs() {
+fn impossible_removals_are_refused_in_the_words_of_openzfs() {
     let bed = Bed::new();
     let devices = devices(&bed, &[64; 7]);
     run(&bed, &devices, &format!("{MADE} mirror 0 1 log mirror 2 3 cache 4")).good();
@@ -157,7 +157,7 @@ fn sides_of_mirrors_become_a_pool_and_both_pools_go_on() {
 }
 
 #[test]
-fn what_cannot_be_split_is_refused_in_the_words_of_openzfs() {
+fn impossible_splits_are_refused_in_the_words_of_openzfs() {
     let bed = Bed::new();
     let devices = devices(&bed, &[64; 6]);
     run(&bed, &devices, &format!("{MADE} mirror 0 1 mirror 2 3")).good();

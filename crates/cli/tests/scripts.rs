@@ -160,7 +160,7 @@ fn senders_tell_how_far_they_are() {
 }
 
 #[test]
-fn what_is_left_out_of_a_tree_is_not_sent() {
+fn excluded_datasets_are_not_sent() {
     let bed = Bed::with_tank(128, &[]);
     let zfs = |words: &[&str]| bed.run(&[&["zfs"], words].concat());
     for name in ["tank/t/a/x", "tank/t/ab", "tank/t/b"] {

@@ -226,7 +226,7 @@ fn a_file_that_changes_while_it_is_copied_is_named() {
 }
 
 #[test]
-fn what_cannot_be_read_does_not_keep_the_rest() {
+fn unreadable_files_do_not_stop_the_others() {
     let bed = Bed::with_tank(64, &[]);
     fs::create_dir_all(bed.path("src/closed")).expect("made");
     for name in ["good", "secret", "closed/inside"] {

@@ -74,7 +74,7 @@ fn the_root_vdev_gets_a_place_for_its_properties_when_it_needs_one() {
 }
 
 #[test]
-fn what_a_vdev_cannot_have_is_refused_in_known_words() {
+fn invalid_vdev_properties_are_refused_in_the_words_of_openzfs() {
     let bed = Bed::with_tank(64, &[]);
     let image = bed.path("tank.img").display().to_string();
     for (word, why) in [

@@ -174,7 +174,7 @@ fn limits_set_together_are_judged_as_one_after_the_other() {
 }
 
 #[test]
-fn what_was_written_is_counted_from_any_snapshot_in_the_history() {
+fn written_counts_from_any_snapshot_in_the_history() {
     let bed = Bed::with_tank(64, &[]);
     std::fs::write(bed.path("file"), vec![7; 300_000]).expect("written");
     let file = bed.path("file").display().to_string();

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compressed_before_changes_no_byte() {
+    fn earlier_records_do_not_change_the_output() {
         let (block, other) = (sample(5, 20_000), sample(6, 90_000));
         for setting in settings() {
             let (mut first, mut second) = (vec![0; 30_000], vec![0; 30_000]);

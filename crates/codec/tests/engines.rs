@@ -63,7 +63,7 @@ fn zlib_reads_what_every_engine_makes_of_real_records() {
 }
 
 #[test]
-fn what_saves_less_than_an_eighth_does_not_fit() {
+fn a_saving_below_an_eighth_does_not_fit() {
     let mut state = 88_172_645_463_325_252u64;
     let mut byte = || {
         state ^= state << 13;

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "used by a head and its snapshots")]
-    fn what_a_snapshot_keeps_stays_charged() {
+    fn blocks_kept_by_a_snapshot_stay_charged() {
         let (before, mut after, settled) = settled();
         after.dir.used_breakdown.snap = 0;
         after.dir.used_bytes -= 1024;

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_bonus_spills() {
+    fn attributes_beyond_the_bonus_go_to_the_spill_block() {
         let registry = Registry::standard();
         let dxattr = [&REGULAR[..], &[20]].concat();
         let point = |len| spill_point(&values(&dxattr, &[24, len]), &registry, 0x140).unwrap();

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_before_a_mark_is_waited_for_and_nothing_else() {
+    fn a_wait_covers_only_writes_before_the_mark() {
         let progress = Progress::new(2);
         let first = progress.take(3);
         let direct = progress.take(0);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_holds_back_is_counted_in_pages() {
+    fn dirty_bytes_of_the_kernel_are_counted_in_pages() {
         let page = page_size() as u64 / 1024;
         let text = format!(
             "MemFree: 999 kB\nDirty:    {} kB\nWriteback:  {page} kB\nWritebackTmp:   0 kB\nHugePages_Free: 5\n",

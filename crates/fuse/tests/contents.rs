@@ -461,7 +461,7 @@ print(hashlib.sha256(wanted + b"end").hexdigest())
 }
 
 #[test]
-fn what_an_asynchronous_direct_write_has_written_is_read_from_then_on() {
+fn data_of_an_asynchronous_direct_write_is_read_from_then_on() {
     if !usable() {
         return;
     }

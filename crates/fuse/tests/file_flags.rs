@@ -131,7 +131,7 @@ os.unlink("still"); os.unlink("dir/in"); os.unlink("log")
 }
 
 #[test]
-fn what_was_written_before_a_file_became_immutable_is_kept() {
+fn data_written_before_a_file_became_immutable_is_kept() {
     if !usable_by_root() {
         return;
     }

@@ -43,7 +43,7 @@ fn lost(pieces: u64, read: impl Fn(&mut [u8], u64) -> bool) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_written_before_a_forced_unmount_is_kept_by_a_slow_pool() {
+fn data_written_before_a_forced_unmount_is_kept_by_a_slow_pool() {
     if !usable() {
         return;
     }

@@ -141,7 +141,7 @@ fn several_programs_that_append_share_what_is_left() {
 }
 
 #[test]
-fn what_a_mapping_holds_beyond_a_quota_is_told_by_msync() {
+fn msync_reports_mapped_data_beyond_a_quota() {
     if !usable() {
         return;
     }

@@ -506,7 +506,7 @@ fn the_root_keeps_a_name_for_snapshots() {
 }
 
 #[test]
-fn what_the_kernel_interface_lacks_is_refused() {
+fn operations_missing_in_the_kernel_interface_are_refused() {
     if !usable() {
         return;
     }

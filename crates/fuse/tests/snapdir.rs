@@ -330,7 +330,7 @@ fn writes_are_refused(bed: &Bed, file: &Path, mut open: &File) {
 }
 
 #[test]
-fn what_is_written_to_a_mapping_does_not_stay() {
+fn writes_to_a_mapping_of_a_snapshot_are_dropped() {
     if !usable() {
         return;
     }
@@ -494,7 +494,7 @@ fn many_snapshots_are_listed_but_not_opened() {
 }
 
 #[test]
-fn what_the_kernel_forgets_is_closed() {
+fn snapshots_that_the_kernel_drops_are_closed() {
     if !usable() || !rustix::process::geteuid().is_root() {
         return;
     }

@@ -140,7 +140,7 @@ os.fsync(fd)
 }
 
 #[test]
-fn what_is_written_but_not_closed_is_found_by_those_who_look_for_data() {
+fn seek_data_finds_data_of_files_that_are_still_open() {
     if !usable() {
         return;
     }
@@ -422,7 +422,7 @@ fn a_full_pool_says_so_and_recovers() {
 }
 
 #[test]
-fn who_never_stops_writing_is_told_that_the_pool_is_full() {
+fn an_endless_writer_gets_an_error_from_a_full_pool() {
     if !usable() {
         return;
     }

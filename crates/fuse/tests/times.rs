@@ -91,7 +91,7 @@ fn without_relatime_each_way_of_reading_leaves_its_time() {
 }
 
 #[test]
-fn where_no_access_times_are_kept_nothing_leaves_one() {
+fn without_access_times_no_access_changes_one() {
     if !usable() {
         return;
     }

@@ -162,7 +162,7 @@ fn it_is_refused_where_nothing_may_be_written_and_may_be_kept_without_a_name() {
 }
 
 #[test]
-fn what_is_open_at_a_forced_unmount_is_freed_with_it() {
+fn open_unlinked_files_are_freed_by_a_forced_unmount() {
     if !usable() {
         return;
     }

@@ -262,7 +262,7 @@ fn all_requests_do_what_they_say_in_both_forms_of_replies() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_the_client_may_go_on() {
+fn invalid_requests_are_refused_and_the_connection_stays() {
     let bed = Bed::new(false);
     let mut client = bed.client(true);
     assert_eq!(client.read(16 * MIB - 1, 2), Err(22));

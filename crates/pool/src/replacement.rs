@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_spares_the_newest_stays() {
+    fn the_newest_of_several_spares_stays() {
         let both = vec![leaf(1), flagged(2, IS_SPARE), flagged(3, IS_SPARE)];
         assert_eq!(leaving(vec![above(VdevKind::Spare, both)], &[1]), [2]);
     }

@@ -106,7 +106,7 @@ fn a_pool_survives_writes_and_reopening() {
 }
 
 #[test]
-fn what_a_refused_pool_would_have_taken_is_as_it_was() {
+fn devices_of_a_refused_pool_are_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let [old, small] = ["old", "small"].map(|name| folder.path().join(name));
     create(&old, 12).export().unwrap();

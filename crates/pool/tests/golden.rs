@@ -195,7 +195,7 @@ fn raidz_can_be_written_and_is_read_without_the_devices_that_parity_replaces() {
 }
 
 #[test]
-fn what_was_written_since_the_newest_snapshot_is_what_was_written() {
+fn written_without_a_snapshot_counts_from_the_newest_one() {
     let dir = unpack("gsnap");
     let pool = import(dir.path(), true);
     let all = pool.list(&pool.name(), None, true).unwrap();

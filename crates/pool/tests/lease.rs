@@ -102,7 +102,7 @@ fn a_reader_elsewhere_finds_the_leased_state_whatever_is_overwritten_meanwhile()
 }
 
 #[test]
-fn who_only_looks_waits_for_no_txg_and_sees_what_commands_changed() {
+fn reading_commands_wait_for_no_txg_and_see_changes_of_commands() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let pool = create(&path);

@@ -208,7 +208,7 @@ fn a_block_without_a_good_copy_is_named_until_it_is_written_again() {
 }
 
 #[test]
-fn what_lost_a_block_may_be_destroyed_while_the_scrub_goes_on() {
+fn a_damaged_dataset_may_be_destroyed_during_a_scrub() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let pool = create(&path, "openzfs-2.2-linux");
@@ -345,7 +345,7 @@ fn a_device_whose_end_is_missing_is_only_read() {
 }
 
 #[test]
-fn of_two_copies_of_a_device_the_newer_one_is_found() {
+fn the_newer_of_two_copies_of_a_device_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     create(&path, "openzfs-2.1-linux").export().unwrap();

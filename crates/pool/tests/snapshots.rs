@@ -298,7 +298,7 @@ fn holds_and_clones_keep_a_snapshot() {
 }
 
 #[test]
-fn what_waits_for_its_last_user_is_not_taken_from_another() {
+fn a_deferred_destroy_does_not_affect_other_users() {
     let mut ground = Ground::new(7);
     ground.change("tank/fs");
     let pool = ground.pool();
@@ -478,7 +478,7 @@ fn a_pool_returns_to_its_checkpoint_with_all_that_it_held() {
 }
 
 #[test]
-fn what_was_kept_is_free_after_the_checkpoint_was_discarded() {
+fn blocks_of_a_discarded_checkpoint_are_free() {
     let mut ground = Ground::new(12);
     ground.change("tank/fs");
     let pool = ground.pool.take().unwrap();

@@ -69,7 +69,7 @@ fn expect_clean(pool: &Pool) {
 }
 
 #[test]
-fn what_is_trimmed_or_overwritten_is_free() {
+fn only_free_space_is_trimmed_or_overwritten() {
     for (layout, count) in
         [(Layout::Single, 2), (Layout::Mirror, 3), (Layout::Raidz(1), 3), (Layout::Raidz(2), 5)]
     {

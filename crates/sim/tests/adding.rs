@@ -68,7 +68,7 @@ fn power_cut_while_mirrors_and_raidz_are_added_leaves_a_synced_state() {
 }
 
 #[test]
-fn what_was_fsynced_is_there_when_a_log_device_was_added_meanwhile() {
+fn fsynced_data_survives_while_a_log_device_is_added() {
     for seed in seeds(1) {
         let mut story = Story::seeded(seed);
         story.write("/a", vec![1; 60_000]).commit().sync();
@@ -122,7 +122,7 @@ fn power_cut_while_a_log_device_is_removed_loses_nothing_that_was_fsynced() {
 }
 
 #[test]
-fn what_was_fsynced_after_the_log_device_left_is_there() {
+fn data_fsynced_after_the_removal_of_the_log_device_survives() {
     let mut story = Story::on(Machine { logs: 1, ..Machine::mirrored(2) }, 3);
     story.write("/a", vec![1; 60_000]).commit().sync();
     story.write("/b", vec![2; 9_000]).commit();

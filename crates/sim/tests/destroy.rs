@@ -173,7 +173,7 @@ fn power_cut_while_a_file_system_is_freed_leaves_a_synced_state() {
 }
 
 #[test]
-fn what_cannot_be_found_stays_allocated_and_stops_nothing() {
+fn blocks_that_cannot_be_found_stay_allocated_and_stop_nothing() {
     // With few, looking for what cannot be found takes all that a txg may spend.
     for async_blocks in [10, 400] {
         lose_and_destroy(Machine { async_blocks, ..slow(9) });

@@ -244,7 +244,7 @@ fn overwrites_under_snapshots_fill_a_pool() {
 }
 
 #[test]
-fn what_adds_to_a_full_pool_is_refused_and_what_frees_or_changes_is_done() {
+fn a_full_pool_refuses_additions_and_allows_frees_and_changes() {
     for ashift in [9, 13] {
         let mut story = Story::on(machine(ashift, 128 << 10, 1, OFF), 4);
         let id = make(&story, "f").unwrap();

@@ -191,7 +191,7 @@ fn power_cut_in_an_encrypted_file_system_leaves_what_was_synced_or_logged() {
 
 /// OpenZFS finds everything that a checkpoint keeps.
 #[test]
-fn what_a_checkpoint_keeps_is_what_openzfs_expects() {
+fn blocks_kept_by_a_checkpoint_match_openzfs() {
     let mut story = Story::on(Machine { ashift: 12, ..Machine::mirrored(2) }, 7);
     story.write("/a", vec![5; 150_000]).write("/b", "small").sync();
     story.pool().checkpoint().expect("the feature is enabled");
@@ -502,7 +502,7 @@ fn power_cut_during_a_replay_of_pointers_loses_nothing_that_was_committed() {
 }
 
 #[test]
-fn what_a_log_points_at_is_written_once() {
+fn blocks_that_a_log_points_at_are_written_once() {
     let mut story = Story::seeded(5);
     let chance = SeededEntropy::new(5);
     story.write("/a", "").commit().sync();

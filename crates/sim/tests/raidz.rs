@@ -27,7 +27,7 @@ fn left(story: &Story, gone: u32) -> Vec<ScriptedDisk> {
 }
 
 #[test]
-fn what_was_written_is_read_without_any_devices_that_parity_replaces() {
+fn data_is_read_without_the_devices_that_parity_replaces() {
     for (parity, width, ashift) in LAYOUTS {
         let mut story = Story::on(machine(parity, width, ashift), 11);
         let chance = SeededEntropy::new(u64::from(parity) * 100 + width as u64);
@@ -73,7 +73,7 @@ fn power_cut_during_work_on_raidz_leaves_a_synced_state() {
 }
 
 #[test]
-fn what_was_fsynced_on_raidz_is_there_after_a_power_cut() {
+fn fsynced_data_on_raidz_survives_a_power_cut() {
     for (parity, width, ashift) in LAYOUTS {
         let mut story = Story::on(machine(parity, width, ashift), 5);
         let chance = SeededEntropy::new(5);
@@ -174,7 +174,7 @@ fn blocks_in_pieces_on_raidz_are_read_freed_and_mended() {
 }
 
 #[test]
-fn what_was_fsynced_to_a_log_device_is_there_after_a_power_cut() {
+fn fsynced_data_on_a_log_device_survives_a_power_cut() {
     let mut story = Story::on(Machine { logs: 2, ..machine(1, 3, 12) }, 5);
     let chance = SeededEntropy::new(5);
     story.write("/a", vec![1; 60_000]).commit().sync();

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_ahead_is_what_is_made_now_and_is_given_once() {
+    fn a_record_encoded_ahead_has_the_same_bytes_and_is_used_once() {
         let storage = storage();
         let salt = storage.salt();
         let drafts = [record(1), record(2), record(3)].map(Draft::from);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_room_is_counted() {
+    fn evictions_are_counted() {
         let cache = RecordCache::new(1 << 20);
         for n in 0..64 {
             cache.insert(&block(n << 20), Arc::new(vec![0; 64 << 10]));

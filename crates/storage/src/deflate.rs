@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_for_the_run_comes_before_what_a_dataset_says() {
+    fn the_engine_of_the_run_overrides_that_of_datasets() {
         let deflate = Deflate::new(Some(LIBDEFLATE));
         assert_eq!(deflate.choose(ISAL), Engine::Libdeflate);
         deflate.force(Some(GzipEngine::Auto));

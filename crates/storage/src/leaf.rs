@@ -112,7 +112,7 @@ mod tests {
     use crate::host::{CrashPolicy, Fault, Script};
 
     #[test]
-    fn what_a_failed_flush_may_have_dropped_is_written_again_before_the_next_one() {
+    fn writes_lost_by_a_failed_flush_are_repeated_before_the_next_one() {
         let script = Script::new();
         let disk = script.disk("a", 1 << 20);
         let leaf = Leaf::new(1, Arc::new(disk.clone()));

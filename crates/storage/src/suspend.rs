@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_try_would_repeat_is_no_reason_to_suspend() {
+    fn errors_that_a_retry_would_repeat_do_not_suspend() {
         let suspension = Suspension::default();
         suspension.enable();
         assert!(suspension.attempt(|| Err::<(), _>(WriteError::NoSpace)).is_err());

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_sets_share_is_in_both() {
+    fn the_intersection_of_two_sets_is_in_both() {
         let common = runs(&[(1, 4), (6, 9)]).common(&runs(&[(3, 7), (8, 20)]));
         assert_eq!(common, runs(&[(3, 4), (6, 7), (8, 9)]));
         assert!(runs(&[(1, 2)]).common(&runs(&[(2, 3)])).is_empty());

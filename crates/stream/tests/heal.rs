@@ -278,7 +278,7 @@ fn other_bytes_are_never_written() {
 }
 
 #[test]
-fn what_came_from_openzfs_is_healed_from_its_stream() {
+fn datasets_of_openzfs_are_healed_from_their_streams() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     let stream = golden(dir.path(), "full");
@@ -353,7 +353,7 @@ fn pieces_of_a_gang_are_healed_and_the_others_left() {
 }
 
 #[test]
-fn what_a_broken_stream_healed_is_told_and_no_longer_known_as_lost() {
+fn blocks_healed_by_a_broken_stream_are_reported_and_leave_the_error_log() {
     let ground = Ground::new();
     create(&ground, "tank/fs", &[("compression", 15)]);
     let id = put(&ground, "tank/fs", RECORD, &bytes(1, 8 * RECORD));

@@ -152,7 +152,7 @@ fn create_sealed(ground: &Ground, name: &str, own: bool) {
 }
 
 #[test]
-fn what_was_one_tree_of_keys_is_one_again() {
+fn received_trees_share_keys_as_at_the_sender() {
     let (source, ground) = (Ground::new(), Ground::new());
     create_sealed(&source, "tank/top", true);
     create_sealed(&source, "tank/top/child", false);

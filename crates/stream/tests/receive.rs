@@ -80,7 +80,7 @@ fn a_full_pool_refuses_a_stream_and_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_taken_apart_is_replaced_and_freed_when_it_can_be_read() {
+fn an_unreadable_dataset_is_replaced_and_freed_when_it_is_readable() {
     let dir = unpack("gsend");
     let mut ground = Ground::new();
     let (full, incr) = (golden(dir.path(), "full"), golden(dir.path(), "incr"));
@@ -184,7 +184,7 @@ fn limits_that_do_not_fit_are_left_out_and_told() {
 }
 
 #[test]
-fn what_was_received_gives_way_to_what_is_received() {
+fn received_properties_replace_earlier_received_ones() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     let pool = ground.pool();

@@ -83,7 +83,7 @@ fn content(pool: &Pool, name: &str) -> Vec<(Record, Vec<u8>)> {
 }
 
 #[test]
-fn what_was_received_in_part_can_be_handed_on_and_completed_there() {
+fn a_partial_receive_can_be_sent_on_and_completed_there() {
     let (_dir, source) = opened("gsend");
     let grounds = [Ground::new(), Ground::new(), Ground::new()];
     let plain = SendFlags::default();
@@ -127,7 +127,7 @@ fn what_was_received_in_part_can_be_handed_on_and_completed_there() {
 
 /// The last objects of a block of dnodes are there, too, as they were before.
 #[test]
-fn what_has_not_arrived_is_not_handed_on() {
+fn missing_parts_are_not_sent_on() {
     let (dir, source) = opened("gsend");
     let (first, second) = (Ground::new(), Ground::new());
     let (full, incr) = (golden(dir.path(), "full"), golden(dir.path(), "incr"));
@@ -162,7 +162,7 @@ fn what_has_not_arrived_is_not_handed_on() {
 }
 
 #[test]
-fn what_openzfs_received_in_part_is_handed_on() {
+fn a_partial_receive_of_openzfs_is_sent_on() {
     let (_dir, source) = opened("gresume");
     let ground = Ground::new();
     let told = source.resume_token("gresume/dst").unwrap().unwrap();
@@ -183,7 +183,7 @@ fn what_openzfs_received_in_part_is_handed_on() {
 
 /// The same snapshot, received elsewhere in the pool, has its guid, but was born later than what arrived.
 #[test]
-fn what_is_handed_on_builds_upon_the_snapshot_that_it_began_as() {
+fn a_partial_receive_sent_on_is_based_on_its_origin() {
     let (dir, source) = opened("gsend");
     let (first, second) = (Ground::new(), Ground::new());
     let full = golden(dir.path(), "full");

@@ -125,7 +125,7 @@ fn only_what_came_before_is_a_source() {
 }
 
 #[test]
-fn what_is_sent_again_from_what_was_received_is_the_same_stream() {
+fn a_received_snapshot_sends_the_same_stream() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     for (stream, into) in [("full", "tank/fs@a"), ("incr", "tank/fs@b"), ("volume", "tank/vol@v")] {
@@ -238,7 +238,7 @@ fn a_resumed_stream_is_that_of_openzfs_byte_for_byte() {
 }
 
 #[test]
-fn what_openzfs_left_of_a_stream_is_completed_or_given_up() {
+fn a_partial_receive_of_openzfs_is_completed_or_destroyed() {
     let dir = unpack("gresume");
     let image = dir.path().join("gresume.0.img");
     let rest = std::fs::read(dir.path().join("gresume.resumed.zstream")).unwrap();
@@ -334,7 +334,7 @@ fn a_stream_cut_again_and_again_arrives_in_the_end() {
 }
 
 #[test]
-fn what_arrives_may_be_renamed_meanwhile() {
+fn a_dataset_may_be_renamed_during_a_receive() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     let pool = ground.pool();

@@ -54,7 +54,7 @@ fn open(pool: &Pool, name: &str) -> Filesystem {
 }
 
 #[test]
-fn what_is_written_with_each_suite_is_read_with_the_key_and_not_without() {
+fn data_of_each_suite_is_readable_only_with_the_key() {
     for (seed, suite) in (1..).zip(Suite::ALL) {
         let mut bed = Bed::encrypted(seed, suite);
         fill(bed.fs(), seed);

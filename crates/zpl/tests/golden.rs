@@ -202,7 +202,7 @@ fn other_pools_read_as_openzfs_reads_them() {
 }
 
 #[test]
-fn what_openzfs_has_since_2_1_reads_as_openzfs_reads_it() {
+fn features_newer_than_openzfs_2_1_read_as_in_openzfs() {
     expect_pool("gnew", 100);
 }
 
@@ -253,7 +253,7 @@ fn empty(fs: &Filesystem, folder: zpl::ObjectId) {
 }
 
 #[test]
-fn what_openzfs_cloned_or_deduplicated_is_freed_with_its_last_reference() {
+fn blocks_cloned_or_deduplicated_by_openzfs_are_freed_with_their_last_reference() {
     for name in ["gnew", "gdedup"] {
         let folder = tempfile::tempdir().unwrap();
         let Some((_, pool)) = golden(name, folder.path(), false) else { return };

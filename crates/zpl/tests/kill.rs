@@ -76,7 +76,7 @@ fn ask_zdb(path: &Path, options: &[&str]) {
 }
 
 #[test]
-fn what_a_killed_process_was_told_is_safe_is_there() {
+fn acknowledged_data_survives_a_killed_process() {
     let folder = tempfile::tempdir().unwrap();
     for lines in [40, 700] {
         let path = folder.path().join("disk");

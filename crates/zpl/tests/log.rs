@@ -59,7 +59,7 @@ fn end(mut bed: Bed) {
 }
 
 #[test]
-fn what_was_synced_by_fsync_survives_a_crash_and_the_rest_is_lost() {
+fn fsynced_data_survives_a_crash_and_the_rest_is_lost() {
     let mut bed = logged(1);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());
     let txg = bed.pool().info().txg;
@@ -194,7 +194,7 @@ fn sync_disabled_makes_nothing_safe() {
 }
 
 #[test]
-fn what_has_no_record_is_made_safe_by_a_sync() {
+fn changes_without_a_record_type_are_made_durable_by_a_sync() {
     let mut bed = logged(5);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());
     let id = fs.create(root, b"a", &file()).unwrap();
@@ -358,7 +358,7 @@ fn rewriting_one_record_does_not_take_the_pool() {
 }
 
 #[test]
-fn what_was_acknowledged_on_a_full_pool_is_replayed() {
+fn acknowledged_changes_are_replayed_on_a_full_pool() {
     let mut bed = logged(66);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());
     let small = fs.create(root, b"small", &file()).unwrap();

@@ -58,7 +58,7 @@ fn an_open_file_lives_until_it_is_closed() {
 }
 
 #[test]
-fn what_was_open_at_a_crash_is_freed_later() {
+fn files_open_at_a_crash_are_freed_later() {
     let mut bed = Bed::new(3, &[], 0, 0);
     let fs = bed.fs().clone();
     let root = fs.root();

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 type Change<'a> = Box<dyn Fn() + Send + Sync + 'a>;
 
 #[test]
-fn who_waits_for_room_holds_no_locks() {
+fn a_writer_that_waits_for_space_holds_no_locks() {
     let mut bed = Bed::new(5, &[], 0, 0);
     let fs = bed.fs().clone();
     let root = fs.root();

@@ -212,7 +212,7 @@ fn it_has_what_its_directory_hands_down() {
 }
 
 #[test]
-fn what_a_crash_leaves_without_a_name_is_freed() {
+fn unnamed_files_are_freed_after_a_crash() {
     let mut bed = Bed::stepwise(6, &[]);
     let fs = bed.fs().clone();
     fs.fsync(fs.root()).unwrap();

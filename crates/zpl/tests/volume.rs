@@ -97,7 +97,7 @@ fn any_range_is_written_zeroed_and_trimmed_like_a_plain_array() {
 }
 
 #[test]
-fn what_was_flushed_survives_a_crash_and_the_rest_is_lost() {
+fn flushed_data_survives_a_crash_and_the_rest_is_lost() {
     for (seed, block, properties) in
         [(1, 16 << 10, vec![]), (2, 64 << 10, vec![]), (3, 16 << 10, vec![("logbias", 1)])]
     {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn of_sparse_files_only_data_is_compared_and_counted() {
+    fn only_the_data_of_sparse_files_is_compared_and_counted() {
         let dir = tempfile::tempdir().unwrap();
         sparse(&dir.path().join("a"), 1);
         sparse(&dir.path().join("b"), 2);

@@ -111,7 +111,7 @@ mod tests {
     use crate::watch::Deaf;
 
     #[test]
-    fn of_a_long_file_the_short_end_alone_does_not_stand_for_thousands_of_records() {
+    fn the_short_end_of_a_long_file_does_not_represent_thousands_of_records() {
         let (piece, len) = (128 << 10, (64 << 17) + 100);
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("long"), b"much the same\n".repeat(len as usize / 14 + 1)).unwrap();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_piece_has_shown_is_possible_unless_nothing_is_compressed() {
+    fn unseen_compression_is_possible_unless_compression_is_off() {
         let dir = tempfile::tempdir().unwrap();
         let material = kinds(dir.path());
         let half_width = |compression, count| {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_extension_is_known_by_how_it_begins() {
+    fn files_without_an_extension_are_recognised_by_their_first_bytes() {
         assert_eq!(by_content(b"\x7fELF\x02\x01"), Some("elf"));
         assert_eq!(by_content(b"#!/bin/sh\n"), Some("(text)"));
         assert_eq!(by_content(b"\x00\x01\x02"), None);

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stream_kept_stands_for_all_of_it_and_for_nothing_else() {
+    fn kept_pieces_of_a_stream_represent_the_whole_stream_only() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.txt"), vec![1; 3 << 20]).unwrap();
         let mut material = Material::new();
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_paths_are_named() {
         let missing = Material::new().add_path(Path::new("/none/x"), &survey()).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read '/none/x': "), "{missing}");
         assert!(matches!(

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tar_or_cut_short_is_no_harm() {
+    fn invalid_and_truncated_tars_are_harmless() {
         let (file, len) = tar(&[b"just text".to_vec()]);
         assert!(members(&file, len).is_none());
         let (file, len) = tar(&[header("a", 1 << 30, b'0')]);

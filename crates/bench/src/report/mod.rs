@@ -209,7 +209,7 @@ pub(crate) mod tests {
     use super::*;
 
     #[test]
-    fn what_the_size_on_btrfs_is_is_said() {
+    fn the_meaning_of_sizes_on_btrfs_is_explained() {
         let mut report = report();
         let says = |report: &Report| report.cautions().iter().any(|text| text.contains("file system gained"));
         assert!(!says(&report));

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_minutes_to_make_can_be_stopped() {
+    fn generating_large_data_can_be_stopped() {
         let stopped = |word: &str| Source::named_until(&[word.to_owned()], &Stopped);
         for word in ["fastq:4G", "fasta:4G", "fits:4G", "source:4G", "noise:4G", "tree:4G"] {
             let began = std::time::Instant::now();

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_measurement_writes_is_no_part_of_it() {
+    fn result_files_are_not_measured() {
         let dir = folder();
         let at = |name: &str| dir.path().join(name);
         std::fs::write(at("a"), b"12345").unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_empty_is_named() {
+    fn missing_and_empty_sources_are_named() {
         let dir = folder();
         let missing = Source::scan(&[dir.path().join("none")]).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read '") && missing.contains("none': No such file"), "{missing}");

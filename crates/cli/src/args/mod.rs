@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_named() {
+    fn unknown_options_are_named() {
         assert_eq!(parse("tank -z"), Err("invalid option 'z'".to_owned()));
         assert_eq!(parse("-Hz"), Err("invalid option 'z'".to_owned()));
         assert_eq!(parse("--nosuch"), Err("invalid option '--nosuch'".to_owned()));

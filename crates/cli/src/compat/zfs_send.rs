@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_below_the_root_of_a_pool() {
+    fn excluded_names_are_below_the_root_of_a_pool() {
         let read = |list: &str| excluded(std::iter::once(list));
         assert_eq!(read("tank/a,tank/b/c"), Ok(vec!["tank/a".to_owned(), "tank/b/c".to_owned()]));
         for wrong in ["tank", "tank/a@s", "tank/a,", "tank//a"] {

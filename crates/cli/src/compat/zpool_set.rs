@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused_in_known_words() {
+    fn invalid_properties_are_refused_in_the_words_of_openzfs() {
         assert_eq!(refused("size", "5"), "'size' is readonly");
         assert_eq!(refused("bogus", "1"), "invalid property 'bogus'");
         assert_eq!(

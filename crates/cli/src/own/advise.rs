@@ -242,7 +242,7 @@ mod tests {
 
     /// Files that a database fills with zeros beforehand.
     #[test]
-    fn of_zeros_it_says_that_they_are_zeros() {
+    fn data_of_zeros_is_recognised() {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::write(dir.path().join("table.db"), vec![0; 8 << 20]).expect("written");
         std::fs::write(dir.path().join("head.db"), [1; 5000]).expect("written");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_is_one_clear_line() {
+    fn failed_advice_is_one_clear_line() {
         let dir = data();
         let at = dir.path().display();
         assert!(refusal(&format!("advise {at}/none")).starts_with("cannot read '"));

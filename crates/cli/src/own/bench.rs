@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_one_clear_line() {
+    fn failed_measurements_are_one_clear_line() {
         let dir = data();
         let at = dir.path().display();
         assert!(refusal(&format!("bench --dir {at} {at}/none")).starts_with("cannot read '"));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_refused_in_one_line() {
+    fn invalid_reports_are_refused_in_one_line() {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
         std::fs::write(at("a.json"), GOLDEN).expect("written");

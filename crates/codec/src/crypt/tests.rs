@@ -180,7 +180,7 @@ fn dnodes() -> Vec<u8> {
 }
 
 #[test]
-fn of_dnodes_only_the_bonus_is_sealed_and_the_rest_cannot_be_changed_either() {
+fn only_the_bonus_of_dnodes_is_encrypted_and_the_rest_is_authenticated() {
     let keys = keys(Suite::Aes256Gcm);
     let plain = dnodes();
     let mut block = plain.clone();
@@ -222,7 +222,7 @@ fn log_block(records: &[(u64, usize)]) -> Vec<u8> {
 }
 
 #[test]
-fn of_a_log_only_names_sizes_and_data_are_sealed() {
+fn only_names_sizes_and_data_of_a_log_are_encrypted() {
     let keys = keys(Suite::Aes128Ccm);
     let (write, clone, create) = (WRITE_HEADER + 64, 0x48 + 256, 0x100);
     let plain = log_block(&[(kind::WRITE, write), (kind::CLONE_RANGE, clone), (kind::CREATE, create)]);

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_set_follows_access_and_kind() {
+    fn settable_properties_follow_from_access_and_kind() {
         use DatasetKind::*;
         let text = |name: &str, kind, creating| {
             dataset::parse(name).expect("known").check_settable(kind, creating).map_err(|e| e.to_string())

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_stored_under_its_full_name() {
+    fn properties_are_stored_under_their_full_names() {
         assert_eq!(change("cksum_n", "7"), Ok(("checksum_n".to_owned(), Some(Value::Number(7)))));
         assert_eq!(change("io_t", "none"), Ok(("io_t".to_owned(), Some(Value::Number(UNLIMITED)))));
         assert_eq!(
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused_in_known_words() {
+    fn invalid_properties_are_refused_in_the_words_of_openzfs() {
         assert_eq!(refused("size", "1"), "'size' is readonly");
         assert_eq!(refused("bogus", "1"), "invalid property: 'bogus'");
         assert_eq!(refused("allocating", "maybe"), "'allocating' must be one of 'on | off'");

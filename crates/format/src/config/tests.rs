@@ -84,7 +84,7 @@ fn unknown_keys_are_kept() {
 
 /// Found by fuzzing.
 #[test]
-fn what_labels_say_of_a_leaf_is_not_taken_from_the_mos() {
+fn leaf_keys_of_labels_are_not_taken_from_the_mos() {
     let mut list = NvList::decode(MOS).unwrap();
     list.insert("is_spare", "oracle");
     let config = PoolConfig::from_nvlist(&list).unwrap();

@@ -86,7 +86,7 @@ fn ask_for_lease(server: &Arc<Server>, fresh: Fresh) -> UnixStream {
 }
 
 #[test]
-fn who_waits_for_a_lease_keeps_no_pool_from_being_exported() {
+fn a_client_that_waits_for_a_lease_does_not_prevent_an_export() {
     let folder = tempfile::tempdir().unwrap();
     let Some(server) = server(folder.path()) else { return };
     // As long as it is held, no txg can close, and a lease of all there is does not come.

@@ -136,7 +136,7 @@ fn space_freed_after_a_txg_that_is_read_is_kept_until_the_reader_is_gone() {
 }
 
 #[test]
-fn what_a_reader_of_long_ago_keeps_is_one_set_and_comes_back_whole() {
+fn frees_delayed_by_an_old_lease_are_one_set_and_become_free_together() {
     let (mut pool, mut maps) = (pool(&[spec(0, 16, 1)]), Maps::default());
     let blocks: Vec<Dva> = (0..40).map(|_| pool.allocate(512, 1, Txg(4), &mut maps).unwrap()[0]).collect();
     sync(&mut pool, &mut maps, 4);
@@ -553,7 +553,7 @@ fn logs_go_to_log_devices_first() {
 }
 
 #[test]
-fn what_a_crash_left_is_claimed_where_it_lies() {
+fn log_blocks_left_by_a_crash_are_claimed_in_place() {
     let (mut pool, mut maps) = (pool(&[spec(0, 24, 2)]), Maps::default());
     let mine = pool.allocate(4096, 1, Txg(4), &mut maps).unwrap()[0];
     let left = Dva { offset: 1 << 20, asize: 8192, ..mine };

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_layouts_are_refused() {
         for (children, parity, data, spares, groups) in [
             (1, 1, 1, 0, 1),
             (5, 0, 3, 1, 4),

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_layouts_are_refused() {
         for (ashift, width, parity) in
             [(12, 1, 1), (12, 3, 3), (12, 5, 0), (12, 5, 4), (12, 256, 1), (64, 3, 1)]
         {

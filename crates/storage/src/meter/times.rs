@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_is_counted_in_its_queue_and_in_the_total() {
+    fn waiting_time_counts_in_its_queue_and_in_the_total() {
         let timing = Timing::default();
         timing.enqueued();
         assert_eq!(timing.now().pending[Purpose::AsyncWrite as usize], 1);

@@ -63,7 +63,7 @@ fn has(cache: &SecondCache, n: u64, psize: u64) -> bool {
 }
 
 #[test]
-fn what_was_read_from_the_pool_is_read_from_the_device_then() {
+fn blocks_read_from_the_pool_are_then_read_from_the_cache_device() {
     let disk = new_disk();
     let cache = cache(SecondLimits::default());
     cache.add(POOL, DEVICE, disk.clone(), 12);

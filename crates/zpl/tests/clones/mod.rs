@@ -104,7 +104,7 @@ fn clones_share_blocks_until_the_last_of_them_goes() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused_with_its_reason() {
+fn impossible_clones_are_refused_with_the_reason() {
     let bed = cloning(42);
     let fs = bed.fs();
     let a = make(fs, "a", &random(2, 4 * RECORD));

@@ -9,7 +9,7 @@ fn file(size: u64) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn what_is_written_in_many_pieces_is_read_back_as_one() {
+fn data_written_in_many_pieces_is_read_back_as_one() {
     let file = file(1 << 20);
     let disk = FileDisk::open(file.path(), WRITER).unwrap();
     let data: Vec<u8> = (0..3000u32).flat_map(|i| [i as u8, (i >> 8) as u8, 7]).collect();
@@ -250,7 +250,7 @@ fn writers_and_readers_of_one_disk_at_the_same_time_see_what_was_written() {
 }
 
 #[test]
-fn where_direct_writes_are_refused_the_page_cache_serves() {
+fn without_direct_writes_the_page_cache_is_used() {
     let file = file(4 << 20);
     let mut disk = FileDisk::open(file.path(), WRITER).unwrap();
     disk.direct = None;

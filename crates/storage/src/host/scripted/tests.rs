@@ -24,7 +24,7 @@ fn a_disk_of_many_tebibytes_costs_what_was_written() {
 }
 
 #[test]
-fn what_was_flushed_before_the_cut_is_there_and_what_came_after_it_is_not() {
+fn flushed_writes_survive_the_cut_and_later_ones_do_not() {
     let disk = ScriptedDisk::new(1 << 20);
     put(&disk, 0, &[1; 4096]); // Operation 0.
     disk.flush().unwrap();
