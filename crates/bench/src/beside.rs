@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_stand_beside_theirs_whatever_they_are_called() {
+    fn settings_match_published_ones_of_other_names() {
         let runs = [("off", 2.0), ("lz4", 2.0), ("gzip@isal", 3.0), ("gzip", 60.0)];
         let runs = [4, 8].iter().flat_map(|threads| {
             runs.iter().map(move |(word, seconds)| run(word, *threads, seconds / f64::from(*threads)))

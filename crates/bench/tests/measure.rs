@@ -179,7 +179,7 @@ fn repetitions_before_the_end_count() {
 }
 
 #[test]
-fn too_little_room_is_said_before_anything_is_written() {
+fn too_little_space_is_reported_before_the_first_write() {
     let dir = tempfile::tempdir().unwrap();
     let mut source = Source::scan(&[files(dir.path())]).unwrap();
     // A file system that has no space at all.

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn others_may_look_unless_a_file_says_no_or_makes_no_sense() {
+    fn other_users_may_read_unless_a_file_forbids_it_or_is_invalid() {
         for (text, looks) in [
             ("", true),
             ("zfs_txg_timeout = 9", true),

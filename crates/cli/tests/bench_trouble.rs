@@ -250,7 +250,7 @@ fn a_pool_of_the_user_is_not_held_to_an_experiments_disk() {
 }
 
 #[test]
-fn results_are_kept_although_nobody_reads_the_table() {
+fn results_are_kept_although_the_reader_of_the_table_is_gone() {
     let bed = bed_with_text();
     let mut command = bench(&bed, "--compression off --report r.html --json r.json text");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");

@@ -346,7 +346,7 @@ fn plant(top: &Path) {
 }
 
 #[test]
-fn a_target_that_somebody_swaps_meanwhile_leads_nowhere_else() {
+fn a_copy_does_not_follow_a_target_that_is_swapped_meanwhile() {
     let bed = Bed::with_tank(128, &[]);
     plant(&bed.path("src"));
     bed.run(&["cp", "-rp", "src", "tank/fs:/"]).good();
@@ -368,7 +368,7 @@ fn a_target_that_somebody_swaps_meanwhile_leads_nowhere_else() {
 }
 
 #[test]
-fn a_source_that_somebody_swaps_meanwhile_is_not_left() {
+fn a_copy_does_not_leave_a_source_that_is_swapped_meanwhile() {
     let bed = Bed::with_tank(512, &[]);
     plant(&bed.path("src"));
     plant(&bed.path("victim"));

@@ -133,7 +133,7 @@ fn a_tar_stream_holds_what_gnu_tar_unpacks() {
 }
 
 #[test]
-fn a_copy_without_p_belongs_to_whoever_made_it() {
+fn a_copy_without_p_belongs_to_the_copying_user() {
     let bed = Bed::with_tank(128, &[]);
     plant(&bed.path("src"));
     let done = bed.run(&["cp", "-r", "--json", "src", "tank/fs:/"]).good();
@@ -342,7 +342,7 @@ fn on_a_terminal(bed: &Bed, words: &str) -> Option<String> {
 
 /// Outside a pool files take their whole length.
 #[test]
-fn a_copy_out_of_a_pool_says_beforehand_how_much_it_is() {
+fn a_copy_out_of_a_pool_first_prints_its_size() {
     let bed = Bed::with_tank(128, &["compression=gzip-9"]);
     fs::create_dir(bed.path("from")).expect("made");
     (0..20).for_each(|n| {

@@ -123,7 +123,7 @@ fn a_pool_whose_name_is_a_path_is_refused_until_it_gets_another() {
 }
 
 #[test]
-fn a_dataset_whose_name_is_no_name_is_left_out_of_a_list_and_told_of() {
+fn a_dataset_with_an_invalid_name_is_reported_and_left_out_of_lists() {
     let bed = Bed::new();
     let source = sim::forge::sample();
     let crafted = sim::forge::crafted(&source);

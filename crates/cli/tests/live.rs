@@ -162,7 +162,7 @@ fn pipe(live: &Live, one: &[&str], other: &[&str]) -> Done {
 }
 
 #[test]
-fn mounted_clones_are_promoted_and_what_changed_is_told() {
+fn promoting_a_mounted_clone_notifies_its_mounts() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zfs", "create", "tank/a"]).good();
     fs::create_dir(live.path("mnt/a/d1")).expect("made");
@@ -487,7 +487,7 @@ fn the_five_commands_of_the_readme_work_for_an_ordinary_user() {
 }
 
 #[test]
-fn a_server_tells_who_made_its_gzip_and_takes_another_engine() {
+fn a_server_reports_its_gzip_engine_and_can_change_it() {
     let Some(live) = Live::with_tank(256) else { return };
     live.run(&["zfs", "set", "compression=gzip-6", "tank"]).good();
     let word = |name: &str| -> String {

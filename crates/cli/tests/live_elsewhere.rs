@@ -81,7 +81,7 @@ impl Drop for Keeper {
 }
 
 #[test]
-fn a_process_that_keeps_a_mount_in_its_own_namespace_is_named_and_the_server_ends_all_the_same() {
+fn a_process_with_the_mount_in_its_own_namespace_is_named_and_the_server_still_ends() {
     let Some(live) = Live::with_tank(64) else { return };
     write(&live.path("mnt/file"), b"kept");
     let Some(keeper) = Keeper::new(&live) else { return };
@@ -102,7 +102,7 @@ fn a_process_that_keeps_a_mount_in_its_own_namespace_is_named_and_the_server_end
 }
 
 #[test]
-fn a_visitor_is_told_whose_pool_it_is() {
+fn other_users_see_the_owner_of_a_pool() {
     let Some(live) = Live::with_tank(64) else { return };
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can become another user");

@@ -91,7 +91,7 @@ fn iostat_tells_how_large_requests_were_and_how_long_they_took() {
 }
 
 #[test]
-fn damage_that_a_scrub_finds_is_told_while_the_pool_is_live() {
+fn damage_found_by_a_scrub_is_shown_while_the_pool_is_in_use() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zfs", "set", "compression=off", "tank"]).good();
     let bytes = noise(1 << 20);
@@ -146,7 +146,7 @@ fn damage_that_a_scrub_finds_is_told_while_the_pool_is_live() {
 }
 
 #[test]
-fn waiting_for_a_scrub_keeps_nobody_else_waiting() {
+fn waiting_for_a_scrub_blocks_no_other_command() {
     let Some(live) = Live::with_tank(256) else { return };
     write(&live.path("mnt/file"), &noise(64 << 20));
     live.run(&["zpool", "sync", "tank"]).good();

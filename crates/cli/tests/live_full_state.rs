@@ -90,7 +90,7 @@ fn a_pool_is_not_made_where_its_server_cannot_keep_a_log() {
 }
 
 #[test]
-fn a_server_whose_log_is_full_goes_on_and_says_so() {
+fn a_server_with_a_full_log_continues_and_reports_it() {
     let Some(live) = Live::new() else { return };
     let (image, point) = (image(&live), live.text("mnt"));
     let Some(tight) = Tight::new(&live, "state/log") else { return };

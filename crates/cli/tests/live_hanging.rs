@@ -150,7 +150,7 @@ fn a_program_that_reads_from_a_device_that_hangs_can_be_ended() {
 }
 
 #[test]
-fn a_txg_that_does_not_end_is_told_of_and_other_pools_go_on() {
+fn a_hanging_txg_is_reported_and_other_pools_continue() {
     let Some(hanging) = Hanging::new() else { return };
     let live = &hanging.live;
     live.run(&["tune", "tank", "zfs_deadman_synctime_ms=300"]).good();

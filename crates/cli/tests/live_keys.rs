@@ -124,7 +124,7 @@ fn keys_come_from_files_and_one_after_the_other_from_a_pipe() {
 }
 
 #[test]
-fn mounting_loads_keys_first_when_told() {
+fn mount_l_loads_keys_first() {
     let Some(live) = golden() else { return };
     // Without its key, it is left out when all are mounted.
     let secret = live.path("mnt/gcrypt/secret");
@@ -145,7 +145,7 @@ fn mounting_loads_keys_first_when_told() {
 }
 
 #[test]
-fn importing_loads_keys_first_when_told() {
+fn import_l_loads_keys_first() {
     let Some(live) = unpacked() else { return };
     // The key of gcrypt/hex is in a file that is not here; the others are asked for, in the order of their names.
     let done = import(&live, &["-l"], "correct horse\nbattery staple\n");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bed::live::{Live, write};
 
 #[test]
-fn a_killed_server_is_told_of_and_started_again_by_the_next_change() {
+fn a_killed_server_is_reported_and_restarted_by_the_next_change() {
     let Some(live) = Live::new() else { return };
     let (image, point) = (live.text("fallen.img"), live.text("mnt"));
     fs::File::create(&image).expect("made").set_len(96 << 20).expect("long");

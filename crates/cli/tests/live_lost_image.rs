@@ -69,7 +69,7 @@ fn an_image_cut_short_under_a_live_pool_suspends_it_until_it_has_its_size_again(
 }
 
 #[test]
-fn a_deleted_image_is_told_of_and_its_data_can_be_copied_back() {
+fn a_deleted_image_is_reported_and_its_data_can_be_copied_back() {
     let Some(live) = Live::with_tank(SIZE >> 20) else { return };
     let run = |words: &[&str]| live.run(words);
     write(&live.path("mnt/safe"), &noise(300_000));
@@ -107,7 +107,7 @@ fn a_deleted_image_is_told_of_and_its_data_can_be_copied_back() {
 }
 
 #[test]
-fn an_image_that_was_moved_or_replaced_is_told_of_and_is_written_on_where_it_is() {
+fn a_moved_or_replaced_image_is_reported_and_still_written() {
     let Some(live) = Live::with_tank(SIZE >> 20) else { return };
     let run = |words: &[&str]| live.run(words);
     let (image, moved) = (live.path("tank.img"), live.path("moved.img"));

@@ -82,7 +82,7 @@ fn iostat_finds_vdevs_of_one_pool_or_of_several() {
 }
 
 #[test]
-fn upgrade_says_of_several_pools_what_it_says_of_one() {
+fn upgrade_of_several_pools_prints_the_same_lines_as_of_one() {
     let Some(live) = two() else { return };
     let supports = "This system supports ZFS pool feature flags.\n\n";
     let already = "All pools are already formatted using feature flags.\n\n\

@@ -89,7 +89,7 @@ fn a_stale_socket_is_no_server() {
 }
 
 #[test]
-fn relative_folders_for_state_and_sockets_are_those_of_whoever_names_them() {
+fn relative_folders_for_state_and_sockets_are_relative_to_the_command() {
     let Some(live) = Live::new() else { return };
     fs::File::create(live.path("tank.img")).expect("made").set_len(128 << 20).expect("long");
     let run = |words: &[&str]| -> Done {

@@ -61,7 +61,7 @@ fn the_folder_follows_its_property_and_the_snapshots() {
 }
 
 #[test]
-fn a_snapshot_that_somebody_reads_stays() {
+fn a_snapshot_that_is_being_read_is_not_destroyed() {
     let Some(live) = Live::with_tank(256) else { return };
     live.run(&["zfs", "create", "tank/held"]).good();
     let top = live.path("mnt/held");

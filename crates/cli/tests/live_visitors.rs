@@ -202,7 +202,7 @@ fn the_server_judges_every_question_whatever_program_asks() {
 }
 
 #[test]
-fn hostile_visitors_are_turned_away_and_nobody_else_waits() {
+fn hostile_visitors_are_refused_and_delay_no_other_user() {
     let Some(shared) = Shared::new() else { return };
     let long = (64u32 << 10) + 1;
     for bytes in [
@@ -245,7 +245,7 @@ fn hostile_visitors_are_turned_away_and_nobody_else_waits() {
 }
 
 #[test]
-fn a_server_that_is_told_so_lets_nobody_look() {
+fn a_server_can_be_configured_to_refuse_other_users() {
     let Some(shared) = Shared::new() else { return };
     shared.root(&["zpool", "export", "tank"]).good();
     let config = shared.live.path("config/cenote");

@@ -103,7 +103,7 @@ fn a_slow_reader_blocks_no_other_command() {
 }
 
 #[test]
-fn a_long_receive_keeps_nobody_waiting() {
+fn a_long_receive_blocks_no_other_command() {
     let Some(live) = Live::with_tank(256) else { return };
     live.run(&["zfs", "create", "tank/a"]).good();
     write(&live.path("mnt/a/file"), &vec![7; 3 << 20]);
@@ -170,7 +170,7 @@ fn commands(live: &Live) -> usize {
 }
 
 #[test]
-fn figures_that_are_shown_again_and_again_end_with_their_reader_and_keep_nobody_from_exporting() {
+fn repeated_reports_end_with_their_reader_and_do_not_prevent_an_export() {
     let Some(live) = Live::with_tank(128) else { return };
     let watch = || {
         let mut command = live.command(&["zpool", "iostat", "tank", "3600"]);

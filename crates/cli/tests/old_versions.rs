@@ -246,7 +246,7 @@ fn file_systems_of_every_version_are_made_sent_and_upgraded_in_a_pool_with_featu
 }
 
 #[test]
-fn versions_that_are_none_are_refused_by_number_before_a_device_is_touched() {
+fn invalid_versions_are_refused_before_a_device_is_written() {
     let bed = Bed::new();
     let image = bed.path("old.img");
     std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();

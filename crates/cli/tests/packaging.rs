@@ -54,7 +54,7 @@ fn systemd_takes_the_units() {
 }
 
 #[test]
-fn a_supervisor_is_told_when_a_pool_is_ready_and_when_it_ends() {
+fn systemd_is_notified_when_a_pool_is_ready_and_when_it_ends() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zpool", "export", "tank"]).good();
     live.run(&["zpool", "import", "-N", "-d", &live.text("tank.img"), "tank"]).good();

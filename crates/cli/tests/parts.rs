@@ -182,7 +182,7 @@ fn an_image_with_a_table_is_not_taken_for_an_empty_one() {
 }
 
 #[test]
-fn a_table_that_leads_nowhere_is_told_of_in_one_line() {
+fn a_partition_table_without_a_pool_is_explained_in_one_line() {
     let bed = Bed::new();
     make(&bed, "tank");
     assemble(&bed, &["tank"], mbr);

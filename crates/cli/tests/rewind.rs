@@ -47,7 +47,7 @@ fn import(bed: &Bed, options: &[&str]) -> bed::Done {
 }
 
 #[test]
-fn an_import_names_the_way_back_and_goes_it_only_when_told_to() {
+fn an_import_names_an_earlier_state_and_uses_it_only_on_request() {
     let bed = two_files();
     let all = states(&bed, "tank.img");
     damage(&bed, "tank.img", &all[0]);

@@ -333,7 +333,7 @@ fn shares_have_options_that_nfs_and_smb_know() {
 }
 
 #[test]
-fn waiting_tells_what_is_left_at_intervals() {
+fn wait_prints_the_remaining_work_at_intervals() {
     let bed = Bed::with_tank(64, &[]);
     let wait = |words: &[&str]| bed.run(&[&["zpool", "wait"], words].concat());
     assert_eq!(wait(&["tank"]).good(), "");

@@ -188,7 +188,7 @@ fn a_script_that_hangs_ends_with_its_command_and_with_its_pool() {
 
 /// What a script leaves behind holds its output open, but nobody waits for it.
 #[test]
-fn a_script_that_leaves_something_behind_has_said_what_it_said() {
+fn the_output_of_a_script_with_leftover_processes_is_used() {
     let Some(live) = Live::with_tank(64) else { return };
     script(&live.bed, "leaves", &format!("echo said=all; sleep 1000 & echo $! >{}", live.text("child")));
     script(&live.bed, "where", "echo folder=$(basename $PWD)");

@@ -192,7 +192,7 @@ fn a_file_system_is_sent_as_it_is_now() {
 }
 
 #[test]
-fn a_clone_arrives_where_its_origin_is_said_to_be() {
+fn a_clone_is_received_onto_the_given_origin() {
     let bed = Bed::with_tank(128, &[]);
     std::fs::write(bed.path("one"), vec![1; 50_000]).unwrap();
     bed.run(&["cp", &bed.path("one").display().to_string(), "tank/fs:/one"]).good();

@@ -50,7 +50,7 @@ fn a_percent_sign_is_in_no_name_that_is_made() {
 }
 
 #[test]
-fn all_that_would_go_is_listed_whatever_it_hangs_on() {
+fn all_dependents_of_a_destroy_are_listed() {
     let bed = Bed::with_tank(64, &[]);
     for line in [
         "create tank/fs/a",

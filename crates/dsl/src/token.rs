@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_none_is_refused() {
+    fn an_invalid_token_is_refused() {
         let parse = |text: &str| ResumeToken::parse(text).unwrap_err();
         assert_eq!(parse(""), TokenError::Format);
         assert_eq!(parse("1-2-3"), TokenError::Format);

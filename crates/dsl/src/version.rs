@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_between_the_legacy_versions_and_the_features_are_none() {
+    fn numbers_between_28_and_5000_are_no_versions() {
         assert!([1, 13, 28, 5000].into_iter().all(is_known));
         assert!(![0, 29, 4999, 5001].into_iter().any(is_known));
     }

@@ -171,7 +171,7 @@ print("good")
 }
 
 #[test]
-fn blocks_are_not_shared_and_nobody_is_told_they_were() {
+fn without_sharing_copies_are_not_reported_as_clones() {
     if !usable() {
         return;
     }
@@ -345,7 +345,7 @@ calls = [
 "#;
 
 #[test]
-fn a_file_that_somebody_else_changes_in_any_way_loses_its_privileges() {
+fn every_change_by_another_user_drops_the_privileges_of_a_file() {
     if !usable() || !rustix::process::geteuid().is_root() {
         return;
     }

@@ -189,7 +189,7 @@ fn quotas_of_users_groups_and_projects_hold_within_a_txg() {
 }
 
 #[test]
-fn the_end_of_the_pool_is_told_by_write_and_nothing_acknowledged_is_lost() {
+fn write_reports_a_full_pool_and_no_acknowledged_data_is_lost() {
     if !usable() {
         return;
     }

@@ -386,7 +386,7 @@ fn space_is_reported_once_it_is_known() {
 }
 
 #[test]
-fn a_full_pool_says_so_and_recovers() {
+fn a_full_pool_reports_it_and_recovers() {
     if !usable() {
         return;
     }

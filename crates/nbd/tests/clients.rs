@@ -361,7 +361,7 @@ fn malformed_input_ends_its_connection_and_no_other() {
 }
 
 #[test]
-fn thousands_of_connections_are_bounded_and_slow_clients_keep_nobody_from_working() {
+fn thousands_of_connections_are_limited_and_slow_clients_do_not_block_others() {
     let bed = Bed::new(false);
     let mut good = bed.client(true);
     // They ask for much and take nothing.

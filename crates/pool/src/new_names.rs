@@ -62,7 +62,7 @@ fn a_rename_that_makes_the_name_of_a_descendant_too_long_is_refused() {
 }
 
 #[test]
-fn bad_names_of_bookmarks_and_holds_in_a_pool_are_told_of_and_left_out() {
+fn invalid_names_of_bookmarks_and_holds_are_reported_and_left_out() {
     let (pool, ..) = pool();
     pool.run(|syncing| {
         for name in ["tank#good", "tank#a\u{1b}[2Jb", "tank#a/b", "tank#.."] {

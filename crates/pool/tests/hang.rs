@@ -22,7 +22,7 @@ fn of_class(pool: &Pool, class: &str) -> Vec<NvList> {
 }
 
 #[test]
-fn a_silent_device_is_told_of_while_it_is_silent_and_the_pool_goes_on_after_it() {
+fn a_silent_device_is_reported_and_the_pool_continues_after_it_answers() {
     let script = Script::new();
     let pool = created(&script);
     let first = write(&pool, 1).unwrap();
@@ -78,7 +78,7 @@ fn a_silent_device_is_told_of_while_it_is_silent_and_the_pool_goes_on_after_it()
 }
 
 #[test]
-fn a_device_that_nobody_uses_is_asked_and_the_asking_does_not_hang_with_it() {
+fn an_idle_device_is_tested_and_the_test_does_not_hang_with_it() {
     let script = Script::new();
     let pool = created(&script);
     pool.sync().unwrap();

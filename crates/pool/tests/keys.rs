@@ -137,7 +137,7 @@ fn all_blocks_of_a_pool_of_openzfs_open_and_are_authentic() {
 }
 
 #[test]
-fn a_wrong_key_is_told_at_once() {
+fn a_wrong_key_is_reported_at_once() {
     let (dir, _) = golden();
     let pool = import(dir.path());
     let info = pool.reading().info("gcrypt/secret").unwrap();
@@ -147,7 +147,7 @@ fn a_wrong_key_is_told_at_once() {
 }
 
 #[test]
-fn a_key_is_loaded_for_its_root_and_unloaded_when_nobody_needs_it() {
+fn a_key_is_loaded_for_its_root_and_unloaded_when_it_is_unused() {
     let (dir, _) = golden();
     let pool = import(dir.path());
     let info = |name: &str| pool.reading().info(name).unwrap();

@@ -143,7 +143,7 @@ fn a_scrub_of_a_good_pool_finds_nothing_and_is_remembered() {
 }
 
 #[test]
-fn a_damaged_copy_is_written_anew_from_a_good_one() {
+fn a_damaged_copy_is_repaired_from_a_good_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let pool = create(&path, "openzfs-2.1-linux");
@@ -298,7 +298,7 @@ fn a_pool_in_full_use_gives_no_false_alarm() {
 }
 
 #[test]
-fn a_file_system_that_cannot_be_read_whole_is_not_destroyed_by_halves() {
+fn an_unreadable_file_system_is_not_destroyed_in_part() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     // With the feature it is freed by and by, as far as it can be found (sim: destroy).

@@ -170,7 +170,7 @@ fn writers_wait_for_a_suspended_pool_and_are_refused_once_it_is_given_up() {
 }
 
 #[test]
-fn a_device_that_answers_eio_is_counted_and_told_of_and_nothing_acknowledged_is_lost() {
+fn errors_of_a_device_are_counted_and_reported_and_no_acknowledged_data_is_lost() {
     for failmode in [0, 1] {
         let script = Script::new();
         let pool = created(&script);

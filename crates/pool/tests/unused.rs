@@ -108,7 +108,7 @@ fn only_free_space_is_trimmed_or_overwritten() {
 }
 
 #[test]
-fn with_autotrim_devices_are_told_of_what_was_freed() {
+fn with_autotrim_freed_space_is_trimmed() {
     for on in [false, true] {
         let (disks, forgotten) = forgetful(3);
         let pool = scripted::created_on(disks.clone(), Layout::Raidz(1), options());

@@ -295,7 +295,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn a_server_that_dies_while_it_is_greeted_is_none() {
+    fn a_server_that_dies_during_the_greeting_counts_as_absent() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::new(folder.path().join("run"));
         runtime.create().unwrap();

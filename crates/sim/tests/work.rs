@@ -109,7 +109,7 @@ fn the_same_calls_give_the_same_disks_when_memory_sets_the_borders() {
 }
 
 #[test]
-fn a_full_pool_says_so_and_is_usable_again_when_emptied() {
+fn a_full_pool_reports_it_and_is_usable_again_after_removals() {
     for ashift in [9, 12] {
         let machine = Machine { ashift, properties: vec![("compression", 2)], ..Machine::default() };
         let mut story = Story::on(machine, 5);
@@ -287,7 +287,7 @@ fn large_records_go_into_a_pool_without_large_holes() {
 }
 
 #[test]
-fn a_file_whose_indirect_block_is_lost_stops_nobody_else() {
+fn a_lost_indirect_block_affects_only_its_file() {
     let machine =
         Machine { properties: vec![("compression", 2), ("recordsize", 4 << 10)], ..Machine::default() };
     let mut story = Story::on(machine, 3);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn another_recipe_another_salt_and_a_changed_record_are_encoded_anew() {
+    fn a_new_recipe_a_new_salt_and_a_changed_record_are_encoded_again() {
         let storage = storage();
         let salt = storage.salt();
         let mut changed = Draft::from(record(4));

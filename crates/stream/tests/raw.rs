@@ -210,7 +210,7 @@ fn an_increment_goes_back_to_where_the_first_snapshot_was_made() {
 }
 
 #[test]
-fn a_plain_stream_is_encrypted_anew_below_an_encrypted_dataset() {
+fn a_plain_stream_is_encrypted_below_an_encrypted_dataset() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     create_sealed(&ground, "tank/top", true);

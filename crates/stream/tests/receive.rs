@@ -148,7 +148,7 @@ fn shown(pool: &Pool, fs: &str, name: &str) -> (u64, Source) {
 }
 
 #[test]
-fn limits_that_do_not_fit_are_left_out_and_told() {
+fn limits_that_do_not_fit_are_left_out_and_reported() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     let (full, incr) = (golden(dir.path(), "full"), golden(dir.path(), "incr"));
@@ -218,7 +218,7 @@ fn received_properties_replace_earlier_received_ones() {
 }
 
 #[test]
-fn properties_that_no_pool_can_keep_are_left_out_and_told() {
+fn properties_that_no_pool_can_store_are_left_out_and_reported() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     let text = |name: &str, len: usize| (name.to_owned(), Value::Text("v".repeat(len)));

@@ -46,7 +46,7 @@ fn expect(fs: &Filesystem, name: &str, records: u64, version: impl Fn(u64) -> u6
 }
 
 #[test]
-fn a_reader_that_goes_away_early_leaves_nobody_at_the_devices() {
+fn no_thread_uses_the_devices_after_a_reader_ends_early() {
     let mut bed = Bed::new(1, &[lz4()], 0, 0);
     let id = create(bed.fs(), "file");
     (0..200).for_each(|number| put(bed.fs(), id, number, 0));

@@ -121,7 +121,7 @@ fn auto_takes_igzip_while_writers_wait_for_compression_and_goes_back() {
 }
 
 #[test]
-fn a_pool_whose_txgs_follow_from_the_calls_alone_knows_no_load() {
+fn a_stepwise_pool_ignores_the_load() {
     let bed = Bed::stepwise(3, &[("compression", GZIP_9)]);
     say(&bed, "tank", Some("auto"));
     bed.pool().tune("zfs_dirty_data_max", "4M").unwrap();

@@ -94,7 +94,7 @@ fn only_a_session_that_checks_refuses() {
 }
 
 #[test]
-fn a_write_by_somebody_drops_set_ids_and_caches_hear_of_it() {
+fn a_write_by_another_user_drops_set_ids_and_notifies_caches() {
     let bed = Bed::new(43, &[], 0, 0);
     let session = open_to_all(&bed);
     let told = Arc::new(Told::default());

@@ -279,7 +279,7 @@ fn many_threads_leave_a_sound_file_system() {
 }
 
 #[test]
-fn a_full_pool_says_so_and_lets_files_go() {
+fn a_full_pool_reports_it_and_allows_removals() {
     let mut bed = Bed::sized(80 << 20, 11, &[], 0, 0);
     let fs = bed.fs().clone();
     let (root, dice) = (fs.root(), SeededEntropy::new(11));

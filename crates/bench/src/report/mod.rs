@@ -276,7 +276,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn published_tables_that_are_none_are_refused() {
+    fn invalid_published_tables_are_refused() {
         let grid = Grid {
             title: "S9".into(),
             columns: vec!["off".into(), "lz4".into()],

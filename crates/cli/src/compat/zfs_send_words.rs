@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_told_once_a_second_below_the_name_of_their_snapshot() {
+    fn progress_rows_are_printed_once_a_second_below_the_name_of_their_snapshot() {
         let mut ticker = Ticker { is_wanted: true, parsable: false, now: None };
         let mut err = Vec::new();
         let sent = |bytes| Sent { snapshot: "tank/fs@a", bytes };

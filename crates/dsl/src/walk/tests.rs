@@ -105,7 +105,7 @@ fn a_block_of_a_level_that_its_parent_cannot_have_below_it_is_damage() {
 }
 
 #[test]
-fn a_pointer_that_counts_wrongly_what_is_below_is_told_of() {
+fn a_pointer_with_a_wrong_fill_count_is_reported() {
     let (storage, roots) = roots();
     let (fills, wrong) = std::sync::mpsc::channel();
     assert!(Walk::counting(&storage, &roots, fills.clone()).count() > 100);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_tables_come_to_what_they_must_and_begin_as_those_of_openzfs() {
+    fn all_draid_tables_have_the_checksums_of_openzfs() {
         for children in 2..=255 {
             assert!(table(children).is_some(), "{children}");
         }

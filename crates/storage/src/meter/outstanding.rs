@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_request_is_told_of_once_and_counts_as_late_when_it_ends() {
+    fn the_oldest_request_is_reported_once_and_counts_as_late_when_it_ends() {
         let outstanding = Outstanding::default();
         outstanding.set_limit(Duration::ZERO);
         assert_eq!((outstanding.oldest(), outstanding.answered()), (None, None));

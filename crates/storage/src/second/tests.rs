@@ -213,7 +213,7 @@ proptest! {
 }
 
 #[test]
-fn a_device_of_another_pool_begins_anew() {
+fn a_cache_device_of_another_pool_starts_empty() {
     let disk = new_disk();
     let first = cache(logged());
     first.add(POOL, DEVICE, disk.clone(), 9);

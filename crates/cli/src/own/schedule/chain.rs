@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_note_is_refused_by_name() {
+    fn an_invalid_note_is_refused_by_name() {
         for text in [
             "",
             "{}",

@@ -114,7 +114,7 @@ fn partitions_of_one_file_are_locked_each_for_itself_and_against_the_whole_file(
 }
 
 #[test]
-fn a_partition_that_is_not_there_is_told_of() {
+fn a_missing_partition_is_reported() {
     let (image, _) = parted();
     let refused = |number| {
         let path = partitions::partition_path(image.path(), number);
@@ -158,7 +158,7 @@ fn discarded_ranges_keep_the_size_and_their_neighbours() {
 }
 
 #[test]
-fn a_disk_that_was_let_go_is_free_although_a_child_still_has_the_descriptor() {
+fn a_closed_disk_is_unlocked_although_a_child_has_the_descriptor() {
     let file = file(4096);
     let held = FileDisk::open(file.path(), WRITER).unwrap();
     let of_a_child = held.file.try_clone().unwrap();
@@ -168,7 +168,7 @@ fn a_disk_that_was_let_go_is_free_although_a_child_still_has_the_descriptor() {
 }
 
 #[test]
-fn a_second_opener_is_told_who_holds_the_disk() {
+fn a_second_open_names_the_holder_of_the_disk() {
     let file = file(4096);
     let held = FileDisk::open(file.path(), WRITER).unwrap();
     for access in [WRITER, Access::ReadOnly] {
