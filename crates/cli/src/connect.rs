@@ -3,6 +3,7 @@
 use pool::known::KnownPool;
 use server::{Client, ClientError, Runtime};
 
+use crate::front_ends::MOUNTER;
 use crate::state;
 
 /// Whether pools are held by servers: not with `CENOTE_SERVER=off`, where each command opens and exports its pool.
@@ -20,7 +21,7 @@ pub fn connect(name: &str) -> Result<Option<Client>, ClientError> {
         let known = state::known().read().unwrap_or_default();
         known.into_iter().find(|pool| pool.name == name).map_or_else(Vec::new, |pool| pool.devices)
     };
-    server::client::connect_anywhere(&Runtime::of_user(), name, devices)
+    server::client::connect_anywhere(&Runtime::of_user(), name, MOUNTER, devices)
 }
 
 /// As [`connect`], to the server of a pool that the list of imported pools has: the list is not read again. Where no server
@@ -29,5 +30,5 @@ pub fn connect(name: &str) -> Result<Option<Client>, ClientError> {
 /// # Errors
 /// As [`connect`].
 pub fn connect_to(known: &KnownPool) -> Result<Option<Client>, ClientError> {
-    server::client::connect_anywhere(&Runtime::of_user(), &known.name, || known.devices.clone())
+    server::client::connect_anywhere(&Runtime::of_user(), &known.name, MOUNTER, || known.devices.clone())
 }

@@ -14,6 +14,7 @@ mod connect;
 pub mod dates;
 mod files;
 mod forward;
+mod front_ends;
 mod json;
 mod key_bytes;
 mod messages;

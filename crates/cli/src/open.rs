@@ -29,6 +29,7 @@ use storage::host::backing_file;
 use crate::around::Surroundings;
 use crate::config::{self, ConfigError};
 use crate::connect;
+use crate::front_ends::MOUNTER;
 use crate::messages::{Action, Failure, reason};
 use crate::state;
 
@@ -160,7 +161,8 @@ impl Session {
     fn server(&self) -> Option<Client> {
         let Held::Leased { pool, .. } = &self.held else { return None };
         let devices = || self.devices.values().cloned().collect();
-        let client = server::client::connect_anywhere(&Runtime::of_user(), &pool.name(), devices).ok()??;
+        let client =
+            server::client::connect_anywhere(&Runtime::of_user(), &pool.name(), MOUNTER, devices).ok()??;
         Some(client).filter(|client| client.guid == pool.guid().0)
     }
 

@@ -165,7 +165,8 @@ fn a_long_receive_blocks_no_other_command() {
 /// How many commands the server of `tank` carries out.
 fn commands(live: &Live) -> usize {
     let runtime = server::Runtime::new(live.path("run"));
-    let client = server::client::connect(&runtime, "tank").expect("it answers").expect("a server runs");
+    let client =
+        server::client::connect(&runtime, "tank", &fuse::Fuse).expect("it answers").expect("a server runs");
     client.status().expect("it answers").commands
 }
 

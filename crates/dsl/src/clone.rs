@@ -8,7 +8,7 @@ use crate::change::{Change, Effect};
 use crate::create::{NEW_OBJECTS, new_guids};
 use crate::mos::FOLD_CASE;
 use crate::sizes::Sizes;
-use crate::space::{Category, add_space, move_space};
+use crate::space::{Category, Shift, add_space, move_space};
 use crate::{Error, Result, available, bookmark, deadlist, props, tree};
 
 impl Change<'_> {
@@ -103,7 +103,12 @@ impl Change<'_> {
         };
         let origin_txg = mos.origin_txg(dir.origin)?;
         let back = deadlist::space_between(mos, head.deadlist, origin_txg, Txg(u64::MAX))?;
-        move_space(mos, self.tx, dir_id, Category::Snap, Category::Head, back.used)?;
+        move_space(
+            mos,
+            self.tx,
+            dir_id,
+            Shift { from: Category::Snap, to: Category::Head, used: back.used },
+        )?;
         add_space(mos, self.tx, dir_id, Category::Head, -freed)?;
         self.free_tree(&head.bp, head.prev_snap_txg, freed)?;
         self.keep_promise(dir_id, head.unique_bytes, 0)?;

@@ -69,8 +69,11 @@ pub fn create(mos: &Mos, features: &mut Option<Features>, tx: &Tx, keys: &[Txg])
     Ok(object.id())
 }
 
+/// A key of a deadlist, and the list that holds the blocks born after it.
+pub type Entry = (Txg, ObjectId);
+
 /// Keys with their lists, ascending; none of a plain list.
-pub fn entries(mos: &Mos, id: ObjectId) -> Result<Vec<(Txg, ObjectId)>> {
+pub fn entries(mos: &Mos, id: ObjectId) -> Result<Vec<Entry>> {
     let object = mos.object(id)?;
     if object.object_type() == ObjectType::BPOBJ {
         return Ok(Vec::new());
@@ -133,8 +136,9 @@ fn own_list(
     features: &mut Option<Features>,
     tx: &Tx,
     id: ObjectId,
-    (key, list): (Txg, ObjectId),
+    entry: Entry,
 ) -> Result<ObjectId> {
+    let (key, list) = entry;
     if mos.directory_object(EMPTY_KEY)? != Some(list) {
         return Ok(list);
     }
@@ -228,14 +232,8 @@ pub(crate) fn move_from(
 }
 
 /// Attaches `list` to the entry with the largest key that is not above `key`.
-fn attach_at(
-    mos: &Mos,
-    features: &mut Option<Features>,
-    tx: &Tx,
-    id: ObjectId,
-    key: Txg,
-    list: ObjectId,
-) -> Result<()> {
+fn attach_at(mos: &Mos, features: &mut Option<Features>, tx: &Tx, id: ObjectId, entry: Entry) -> Result<()> {
+    let (key, list) = entry;
     if mos.directory_object(EMPTY_KEY)? == Some(list) {
         return give_up_empty(mos, features, tx, list);
     }
@@ -266,7 +264,7 @@ pub fn merge(
     }
     let totals = header(mos, from)?;
     for (key, list) in entries(mos, from)? {
-        attach_at(mos, features, tx, into, key, list)?;
+        attach_at(mos, features, tx, into, (key, list))?;
     }
     let sizes = Sizes { used: totals.used, comp: totals.compressed, uncomp: totals.uncompressed };
     add_totals(mos, tx, into, sizes)?;
@@ -283,7 +281,7 @@ pub(crate) fn remove_key(
 ) -> Result<()> {
     let Some((_, list)) = entries(mos, id)?.into_iter().find(|(at, _)| *at == key) else { return Ok(()) };
     zap::remove(&mos.object(id)?, tx, int_key(key.0).as_bytes())?;
-    attach_at(mos, features, tx, id, key, list)
+    attach_at(mos, features, tx, id, (key, list))
 }
 
 /// Frees the deadlist's objects. The caller is responsible for the listed blocks.

@@ -21,7 +21,7 @@ use crate::partial::{WORKING, partial, resume};
 use crate::props::Value;
 use crate::received::{PropertyRefusal, ReceiveOptions, waits};
 use crate::sizes::Sizes;
-use crate::space::{Category, add_space, move_space};
+use crate::space::{Category, Shift, add_space, move_space};
 use crate::{
     Error, KeyError, ReceiveError, Result, available, bookmark, deadlist, info, keys, promises, snapshot,
     tree,
@@ -415,7 +415,12 @@ impl Change<'_> {
         let origin_txg = mos.origin_txg(mos.dir(head_dir)?.origin)?;
         let kept = |list| deadlist::space_between(mos, list, origin_txg, Txg(u64::MAX));
         let by_snapshots = kept(other.deadlist)?.used - kept(head.deadlist)?.used;
-        move_space(mos, self.tx, head_dir, Category::Head, Category::Snap, by_snapshots)?;
+        move_space(
+            mos,
+            self.tx,
+            head_dir,
+            Shift { from: Category::Head, to: Category::Snap, used: by_snapshots },
+        )?;
         self.keep_promise(head_dir, head.unique_bytes, other.unique_bytes)?;
         self.effects.push(Effect::Swapped(head_id, other_id));
         std::mem::swap(&mut head.bp, &mut other.bp);

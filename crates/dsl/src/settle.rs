@@ -9,7 +9,7 @@ use format::{BlockPtr, ObjectId, Txg};
 use crate::bookmark::Freed;
 use crate::change::Change;
 use crate::sizes::Sizes;
-use crate::space::{Category, add_space, has_breakdown, move_space};
+use crate::space::{Category, Shift, add_space, has_breakdown, move_space};
 use crate::{Result, deadlist};
 
 /// The result of a head's sync.
@@ -111,7 +111,7 @@ impl Change<'_> {
                 own += sizes.used;
             }
         }
-        move_space(mos, self.tx, dir, Category::Head, Category::Snap, own)?;
+        move_space(mos, self.tx, dir, Shift { from: Category::Head, to: Category::Snap, used: own })?;
         mos.put_dataset(self.tx, prev_snap, &snap)
     }
 }

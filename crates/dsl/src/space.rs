@@ -10,6 +10,15 @@ use crate::mos::Mos;
 use crate::sizes::Sizes;
 use crate::{Result, tree};
 
+/// Space that counts for something else from now on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shift {
+    pub(crate) from: Category,
+    pub(crate) to: Category,
+    /// Bytes; negative ones go the other way.
+    pub(crate) used: i64,
+}
+
 /// The categories of a directory's space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
@@ -70,14 +79,8 @@ pub fn add_space(mos: &Mos, tx: &Tx, dir: ObjectId, category: Category, delta: S
 }
 
 /// Moves `used` bytes of a directory between categories; its sum stays.
-pub(crate) fn move_space(
-    mos: &Mos,
-    tx: &Tx,
-    dir: ObjectId,
-    from: Category,
-    to: Category,
-    used: i64,
-) -> Result<()> {
+pub(crate) fn move_space(mos: &Mos, tx: &Tx, dir: ObjectId, shift: Shift) -> Result<()> {
+    let Shift { from, to, used } = shift;
     if used == 0 {
         return Ok(());
     }

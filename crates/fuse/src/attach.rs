@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use front::{MountOptions, MountPoint, Unavailable};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, fsconfig_create,
@@ -21,9 +22,6 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use zpl::session::Atime;
 
 use crate::device::Device;
-use crate::error::Unavailable;
-use crate::options::MountOptions;
-use crate::point::MountPoint;
 
 /// Type name of the file system; `/proc/mounts` shows it after `fuse.`.
 const SUBTYPE: &str = "zfs";

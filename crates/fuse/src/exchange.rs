@@ -13,10 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use front::{Changed, MountError};
 use zpl::session::{Difference, Notice, difference, names_of};
 use zpl::{FileKind, Filesystem, ObjectId};
 
-use crate::error::MountError;
 use crate::mount::Mounted;
 use crate::progress::HeldBack;
 use crate::sizes;
@@ -38,31 +38,21 @@ const RESIZED_MAX: usize = 1024;
 /// Time for the kernel to drop unused objects, before messages are blocked.
 const FORGETTING: Duration = Duration::from_millis(200);
 
-/// Result of a change under a mount.
-pub struct Changed<T> {
-    /// What the change gives.
-    pub done: T,
-    /// Whether the contents of the file system changed.
-    pub is_exchanged: bool,
-    /// The file system, opened again.
-    pub fs: zpl::Result<Filesystem>,
-}
-
 impl Mounted {
     /// Runs `change`, which replaces the contents of the file system by those of `next`, while the mount stays. Running
     /// messages end before it, and new messages wait for it. `change` is called when the file system is closed, and opens it
     /// again even if nothing changed. `below` are the paths, from the root of the mount, of other mounts: these stay.
     ///
-    /// Returns the result of `change`, and the reason if the file system could not be opened again.
+    /// Gives why the mount serves nothing any more if it could not be opened again.
     ///
     /// # Errors Before `change` is called: [`MountError::Busy`] if messages do not end, [`MountError::Stuck`] if the pool
     /// accepts no writes, [`MountError::Filesystem`] if a directory cannot be read.
-    pub fn exchange<T>(
+    pub fn exchange(
         &self,
         next: Filesystem,
         below: &[PathBuf],
-        change: impl FnOnce() -> Changed<T>,
-    ) -> Result<(T, Option<zpl::Error>), MountError> {
+        change: impl FnOnce() -> Changed,
+    ) -> Result<Option<zpl::Error>, MountError> {
         self.forget_unused(&next, below)?;
         let held = self.held();
         let since = Instant::now();
@@ -83,17 +73,17 @@ impl Mounted {
             }
         };
         drop((old, next));
-        let Changed { done, is_exchanged, fs } = change();
+        let Changed { is_exchanged, fs } = change();
         let fs = match fs {
             Ok(fs) if fs.root() == shared.root() => fs,
             Ok(_) => {
-                return Ok((done, Some(zpl::Error::Unsupported("another root directory under a mount"))));
+                return Ok(Some(zpl::Error::Unsupported("another root directory under a mount")));
             }
-            Err(error) => return Ok((done, Some(error))),
+            Err(error) => return Ok(Some(error)),
         };
         let difference = if is_exchanged { difference } else { Difference::default() };
         self.resume(fs, &difference, held_back);
-        Ok((done, None))
+        Ok(None)
     }
 
     /// Waits for the running messages and blocks all new ones.

@@ -8,7 +8,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::device::Device;
-use crate::error::Keeper;
+use front::Keeper;
 
 /// How long to look, at most.
 const LOOKING: Duration = Duration::from_secs(1);

@@ -30,9 +30,10 @@ mod device;
 mod ending;
 #[cfg(feature = "mount")]
 mod errno;
-mod error;
 #[cfg(feature = "mount")]
 mod exchange;
+#[cfg(feature = "mount")]
+mod front_end;
 #[cfg(feature = "mount")]
 mod interrupts;
 #[cfg(feature = "mount")]
@@ -53,14 +54,12 @@ mod messages;
 mod mount;
 #[cfg(feature = "mount")]
 mod names;
-mod options;
 #[cfg(feature = "mount")]
 mod pages;
 #[cfg(feature = "mount")]
 mod permits;
 #[cfg(feature = "mount")]
 mod place;
-mod point;
 #[cfg(feature = "mount")]
 mod progress;
 #[cfg(feature = "mount")]
@@ -75,6 +74,8 @@ mod shared;
 mod sizes;
 #[cfg(feature = "mount")]
 mod snapdir;
+#[cfg(feature = "mount")]
+mod threads;
 #[cfg(not(feature = "mount"))]
 mod without;
 #[cfg(feature = "mount")]
@@ -82,15 +83,15 @@ mod xattrs;
 
 #[cfg(feature = "mount")]
 pub use attach::check_available;
-pub use error::{Keeper, MountError, Unavailable};
-#[cfg(feature = "mount")]
-pub use exchange::Changed;
+pub use front::{Changed, Keeper, MountError, MountOptions, MountPoint, Unavailable};
 #[cfg(feature = "mount")]
 pub use mount::{Held, Mounted, mount, mount_on};
-pub use options::MountOptions;
 #[cfg(feature = "mount")]
 pub use place::detach_dead;
-pub use point::MountPoint;
 #[cfg(not(feature = "mount"))]
-pub use without::{Changed, Held, Mounted, check_available, detach_dead, mount, mount_on};
+pub use without::check_available;
 pub use zpl::session::Atime;
+
+/// Mounts file systems through FUSE.
+#[derive(Clone, Copy, Debug)]
+pub struct Fuse;

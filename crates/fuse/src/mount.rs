@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use front::{Keeper, MountError, MountOptions, MountPoint};
 use fuser::{Config, SessionACL};
 use rustix::mount::UnmountFlags;
 use zpl::{Filesystem, SnapshotKey};
@@ -17,16 +18,14 @@ use crate::attach::{attach, attach_again};
 use crate::bridge::Bridge;
 use crate::device::{Device, Place};
 use crate::ending::{AtTheEnd, Ended, Waited};
-use crate::error::{Keeper, MountError};
 use crate::keeper;
-use crate::options::MountOptions;
 use crate::permits::Permits;
 use crate::place;
-use crate::point::MountPoint;
 use crate::progress::{Mark, Patience, pages_to_come};
 use crate::seeker::Seeker;
 use crate::shared::Shared;
 use crate::snapdir::{Router, Snapshots};
+use crate::threads::thread_count;
 
 /// KiB that the kernel reads ahead of a sequential reader, in requests that several threads serve: records are
 /// decompressed on all cores before the reader arrives, and the page cache bounds what that takes.
@@ -73,7 +72,7 @@ pub struct Mounted {
 fn config(options: &MountOptions) -> Config {
     let mut config = Config::default();
     config.acl = SESSION_ACL;
-    config.n_threads = Some(options.thread_count());
+    config.n_threads = Some(thread_count(options));
     config.clone_fd = true;
     config
 }
@@ -104,7 +103,7 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     if !options.read_only {
         fs.drain_unlinked()?;
     }
-    let threads = options.thread_count();
+    let threads = thread_count(&options);
     let writeback = options.writeback && !options.read_only;
     let shared = Arc::new(Shared::new(fs, &options, writeback));
     let refused = |source| MountError::Mount { point: point.clone(), source };

@@ -11,15 +11,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use front::{FOLDER, MountError, MountOptions, link_to};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_remount};
 
 use crate::attach::{HELPER, flags};
 use crate::device::Device;
-use crate::error::MountError;
-use crate::options::MountOptions;
-use crate::point::{FOLDER, link_to};
 
 /// Time for a mount to show that its server is dead.
 const ANSWERING: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use front::MountOptions;
 use fuser::{Errno, INodeNo};
 use zpl::session::{Checks, Numbers};
 use zpl::{Filesystem, ObjectId, Session};
@@ -12,9 +13,9 @@ use crate::errno::{self, Answer};
 use crate::interrupts::Interrupts;
 use crate::kernel::Kernel;
 use crate::lost::Lost;
-use crate::options::MountOptions;
 use crate::progress::Progress;
 use crate::refresh::Refresh;
+use crate::threads::thread_count;
 
 /// State that the threads of a mount share with its owner. There is one for the file system and one for each of its open
 /// snapshots.
@@ -50,7 +51,7 @@ impl Shared {
             lost: Lost::default(),
             refresh: Refresh::default(),
             interrupts: Arc::default(),
-            progress: Arc::new(Progress::new(options.thread_count())),
+            progress: Arc::new(Progress::new(thread_count(options))),
             writeback,
             broken: Arc::default(),
         }

@@ -1,11 +1,9 @@
 //! What is exported.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
+use front::Opener;
 use zpl::Volume;
-
-/// Opens a volume, for one client at a time. The text of an error is for the log and for the client.
-pub type Opener = Arc<dyn Fn(&str) -> Result<Volume, String> + Send + Sync>;
 
 /// A volume, or a snapshot of one, that clients may use.
 pub struct Export {

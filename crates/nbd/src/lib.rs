@@ -10,7 +10,6 @@
 //! Source: the NBD protocol, <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
 #![forbid(unsafe_code)]
 
-mod address;
 mod connection;
 mod context;
 mod export;
@@ -19,8 +18,10 @@ mod negotiation;
 mod protocol;
 mod queue;
 mod reply;
+mod server;
 mod stream;
 
-pub use address::{Address, AddressError};
-pub use export::{Export, Opener};
-pub use listener::{Serving, StartError};
+pub use export::Export;
+pub use front::{Address, AddressError, Opener, StartError};
+pub use listener::Serving;
+pub use server::{Nbd, PORT};

@@ -13,9 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use front::{Address, StartError, UNIX_PATH_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::address::Address;
 use crate::connection;
 use crate::export::Export;
 use crate::stream::Stream;
@@ -26,30 +26,6 @@ const CLIENTS_MAX: usize = 32;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for running requests at the end, because a device may not answer.
 const LEAVING: Duration = Duration::from_secs(10);
-/// Bytes of a Unix socket's path that the kernel takes, less the one that marks it while it is made.
-const PATH_MAX: usize = 106;
-
-/// Why an export cannot listen.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The path is too long for the kernel.
-    #[error("the path of a socket has at most {PATH_MAX} bytes: '{}'", .0.display())]
-    PathTooLong(PathBuf),
-    /// The path is no socket.
-    #[error("'{}' exists and is no socket", .0.display())]
-    NoSocket(PathBuf),
-    /// Another program listens there.
-    #[error("another program listens on '{0}'")]
-    InUse(Address),
-    /// The system refuses.
-    #[error("cannot listen on '{address}': {source}")]
-    System {
-        /// Where.
-        address: Address,
-        /// Why.
-        source: io::Error,
-    },
-}
 
 enum Listener {
     Unix(UnixListener),
@@ -201,7 +177,7 @@ impl Drop for Serving {
 fn listen(path: &Path) -> Result<UnixListener, StartError> {
     let address = || Address::Unix(path.to_path_buf());
     let system = |source| StartError::System { address: address(), source };
-    if path.as_os_str().len() > PATH_MAX {
+    if path.as_os_str().len() > UNIX_PATH_MAX {
         return Err(StartError::PathTooLong(path.to_path_buf()));
     }
     match fs::symlink_metadata(path) {

@@ -125,8 +125,7 @@ impl Syncing<'_> {
         }
         aux_vdevs::append(mos, &self.tx, &built.aux)?;
         self.inner.use_caches(built.aux.iter().zip(new.aux().map(|(_, disk)| disk)));
-        let held = new.aux().map(|(_, disk)| disk.clone());
-        self.inner.aux_disks.lock().expect("guards a plain list").extend(held);
+        self.inner.aux_disks.hold(new.aux().map(|(_, disk)| disk.clone()));
         self.state.config.vdev_children = self.state.config.tree.children.len() as u64;
         self.state.config_dirty = true;
         self.inner.happened("vdev_add", &[]);

@@ -15,7 +15,7 @@ use dsl::settings::settings;
 use dsl::{list, tree};
 use format::config::VERSION_FEATURES;
 use storage::FailMode;
-use storage::rank::{Rank, Ranked};
+use storage::rank::Ranked;
 
 use crate::history::{self, Event};
 use crate::keys;
@@ -28,7 +28,7 @@ use crate::{Error, Result};
 
 impl Pool {
     pub(crate) fn shared(&self) -> Ranked<std::sync::RwLockReadGuard<'_, ()>> {
-        Ranked::lock(Rank::Dsl, || self.inner.dsl.read().expect("no code panics while holding the DSL lock"))
+        self.inner.dsl.read()
     }
 
     /// Sets the command for the pool's history. The first change that the command makes writes it there.
@@ -36,7 +36,7 @@ impl Pool {
     /// # Panics
     /// If another thread panicked while storing it.
     pub fn set_command(&self, command: &str) {
-        *self.inner.command.lock().expect("the command lock guards a plain store") = Some(command.to_owned());
+        self.inner.command.set(command);
     }
 
     /// Writes the command into the history now. For changes that file systems make themselves.
@@ -52,7 +52,7 @@ impl Pool {
     /// # Panics
     /// If another thread panicked while storing it.
     pub fn forget_command(&self) {
-        *self.inner.command.lock().expect("the command lock guards a plain store") = None;
+        self.inner.command.take();
     }
 
     /// The pool's history, oldest first.
@@ -265,7 +265,7 @@ impl Pool {
     /// Names of the datasets with an intent log that a crash left, to be replayed before they are changed.
     #[must_use]
     pub fn logs_to_replay(&self) -> Vec<String> {
-        let logged: Vec<Arc<Dataset>> = self.inner.logged().values().cloned().collect();
+        let logged: Vec<Arc<Dataset>> = self.inner.open.logged().values().cloned().collect();
         logged.iter().filter(|dataset| dataset.has_log_to_replay()).map(|dataset| dataset.name()).collect()
     }
 
@@ -450,7 +450,7 @@ impl Pool {
     pub(crate) fn refresh_settings(&self) -> Result<()> {
         let mut first = Ok(());
         let features = self.inner.info().features.clone();
-        for dataset in self.inner.open_datasets() {
+        for dataset in self.inner.open.all() {
             // A sync that destroys the dataset waits for this lock.
             let _shared = self.shared();
             if dataset.destroyed.load(Ordering::Acquire) {

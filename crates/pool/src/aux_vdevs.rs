@@ -183,7 +183,7 @@ impl Pool {
                 Err(error) => tracing::warn!(path = %path.display(), %error, "a cache or spare is not held"),
             }
         }
-        *self.inner.aux_disks.lock().expect("guards a plain list") = held;
+        self.inner.aux_disks.replace(held);
     }
 }
 

@@ -177,104 +177,131 @@ impl Pool {
         tops: Vec<TopVdev>,
         aux: Vec<NewAux>,
     ) -> Result<Pool> {
-        let pool_guid = root.guid;
-        for disk in spec.disks() {
-            labels::initialise(disk)?;
-        }
-        for ((_, disk), new) in spec.aux_disks().zip(&aux) {
-            new.label(disk, spec.version)?;
-        }
+        label_devices(&spec, &aux)?;
         let storage = Arc::new(Storage::new(Vdevs::new(tops), options.storage(options.io_threads)));
-        let mut salt = [0; SALT];
-        options.host.entropy.fill(&mut salt);
-        storage.set_salt(salt);
-        let config = PoolConfig {
-            version: spec.version,
-            name: spec.name.clone(),
-            state: PoolState::Active,
-            txg: Txg(0),
-            pool_guid,
-            errata: 0,
-            comment: spec.comment.clone(),
-            compatibility: spec.compatibility.clone(),
-            hostid: 0,
-            hostname: Some(if options.anonymous { ANYWHERE.to_owned() } else { history::host_name() }),
-            vdev_children: root.children.len() as u64,
-            hole_array: Vec::new(),
-            features_for_read: None,
-            has_per_vdev_zaps: true,
-            label: None,
-            tree: root,
-            extra: NvList::new(),
-        };
-        let before_first = Txg(Txg::INITIAL.0 - 1);
-        let mut allocator = Allocator::new(before_first);
-        allocator.force_ganging(options.force_ganging);
-        for top in storage.vdevs().tops() {
-            let spec = vdev_spec(top);
-            allocator.add_vdev(spec, std::iter::empty()).map_err(Error::corrupt(ObjectId(0)))?;
-        }
-        let budget = Arc::new(DirtyBudget::default());
-        let size = if spec.version >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
-        let objset = Objset::create(storage.clone(), budget.clone(), ObjsetType::Meta, 0, size);
-        let mos = Mos::new(objset, options.host.clone(), spec.version);
-        let state = SyncState {
-            allocator,
-            table: MapTable::default(),
-            logs: Default::default(),
-            ddt: Default::default(),
-            brt: Default::default(),
-            features: None,
-            listed: Default::default(),
-            config: config.clone(),
-            config_object: ObjectId(0),
-            config_dirty: true,
-            uberblock: before_all(spec.version, before_first),
-            mos_delta: Default::default(),
-            keeping: Default::default(),
-            freeing: false,
-            fresh: false,
-            new_salt: Some(salt),
-            name_on_disk: None,
-        };
-        let info = Info {
-            config,
-            space: state.allocator.space(),
-            vdev_space: Default::default(),
-            features: Default::default(),
-            dedup: Default::default(),
-            clones: Default::default(),
-            txg: before_first,
-            root: BlockPtr::HOLE,
-            checkpoint: None,
-        };
-        let parts = Parts {
-            members: Members::new(storage.vdevs()),
-            storage,
-            budget,
-            mos,
-            info,
-            uberblock: state.uberblock.clone(),
-            refused: None,
-            non_allocating: Vec::new(),
-            aux_disks: spec.aux_disks().map(|(_, disk)| disk.clone()).collect(),
-        };
-        let inner = Arc::new(Inner::new(&options, parts));
-        let pool = Pool::start(inner, state);
+        let config = config_of(&spec, &options, root);
+        let state = before_first(&spec, &options, &storage, config)?;
+        let inner = Inner::new(&options, parts_of(&spec, &options, storage, &state));
+        Pool::start(Arc::new(inner), state).fill(spec, aux)
+    }
+
+    /// Makes every object that a pool begins with, and uses its caches from then on.
+    fn fill(self, spec: CreateSpec, aux: Vec<NewAux>) -> Result<Pool> {
         let caches: Vec<_> =
             aux.iter().cloned().zip(spec.aux_disks().map(|(_, disk)| disk.clone())).collect();
-        let built = pool.run(move |syncing| syncing.build(spec, &aux));
+        let built = self.run(move |syncing| syncing.build(spec, &aux));
         match built {
             Ok(()) => {
-                pool.inner.use_caches(caches.iter().map(|(aux, disk)| (aux, disk)));
-                pool.inner.happened("pool_create", &[]);
-                Ok(pool)
+                self.inner.use_caches(caches.iter().map(|(aux, disk)| (aux, disk)));
+                self.inner.happened("pool_create", &[]);
+                Ok(self)
             }
             Err(error) => {
-                pool.inner.groups.fail(Arc::new(Error::Unsupported("a pool that was not completed".into())));
+                self.inner.groups.fail(Arc::new(Error::Unsupported("a pool that was not completed".into())));
                 Err(error)
             }
         }
+    }
+}
+
+/// Writes the labels that devices begin with.
+fn label_devices(spec: &CreateSpec, aux: &[NewAux]) -> Result<()> {
+    for disk in spec.disks() {
+        labels::initialise(disk)?;
+    }
+    for ((_, disk), new) in spec.aux_disks().zip(aux) {
+        new.label(disk, spec.version)?;
+    }
+    Ok(())
+}
+
+/// The configuration of a new pool with the vdev tree `root`.
+fn config_of(spec: &CreateSpec, options: &Options, root: VdevConfig) -> PoolConfig {
+    PoolConfig {
+        version: spec.version,
+        name: spec.name.clone(),
+        state: PoolState::Active,
+        txg: Txg(0),
+        pool_guid: root.guid,
+        errata: 0,
+        comment: spec.comment.clone(),
+        compatibility: spec.compatibility.clone(),
+        hostid: 0,
+        hostname: Some(if options.anonymous { ANYWHERE.to_owned() } else { history::host_name() }),
+        vdev_children: root.children.len() as u64,
+        hole_array: Vec::new(),
+        features_for_read: None,
+        has_per_vdev_zaps: true,
+        label: None,
+        tree: root,
+        extra: NvList::new(),
+    }
+}
+
+/// What the sync thread knows before the first txg: all space is free, and there is a salt that the MOS does not have yet.
+fn before_first(
+    spec: &CreateSpec,
+    options: &Options,
+    storage: &Storage,
+    config: PoolConfig,
+) -> Result<SyncState> {
+    let mut salt = [0; SALT];
+    options.host.entropy.fill(&mut salt);
+    storage.set_salt(salt);
+    let synced = Txg(Txg::INITIAL.0 - 1);
+    let mut allocator = Allocator::new(synced);
+    allocator.force_ganging(options.force_ganging);
+    for top in storage.vdevs().tops() {
+        let spec = vdev_spec(top);
+        allocator.add_vdev(spec, std::iter::empty()).map_err(Error::corrupt(ObjectId(0)))?;
+    }
+    Ok(SyncState {
+        allocator,
+        table: MapTable::default(),
+        logs: Default::default(),
+        ddt: Default::default(),
+        brt: Default::default(),
+        features: None,
+        listed: Default::default(),
+        config,
+        config_object: ObjectId(0),
+        config_dirty: true,
+        uberblock: before_all(spec.version, synced),
+        mos_delta: Default::default(),
+        keeping: Default::default(),
+        freeing: false,
+        fresh: false,
+        new_salt: Some(salt),
+        name_on_disk: None,
+    })
+}
+
+/// What everybody who uses a new pool shares: an empty MOS, and no space in use.
+fn parts_of(spec: &CreateSpec, options: &Options, storage: Arc<Storage>, state: &SyncState) -> Parts {
+    let budget = Arc::new(DirtyBudget::default());
+    let size = if spec.version >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };
+    let objset = Objset::create(storage.clone(), budget.clone(), ObjsetType::Meta, 0, size);
+    let info = Info {
+        config: state.config.clone(),
+        space: state.allocator.space(),
+        vdev_space: Default::default(),
+        features: Default::default(),
+        dedup: Default::default(),
+        clones: Default::default(),
+        txg: state.uberblock.txg,
+        root: BlockPtr::HOLE,
+        checkpoint: None,
+    };
+    Parts {
+        members: Members::new(storage.vdevs()),
+        storage,
+        budget,
+        mos: Mos::new(objset, options.host.clone(), spec.version),
+        info,
+        uberblock: state.uberblock.clone(),
+        refused: None,
+        non_allocating: Vec::new(),
+        aux_disks: spec.aux_disks().map(|(_, disk)| disk.clone()).collect(),
     }
 }
 
@@ -323,7 +350,7 @@ impl Syncing<'_> {
         }
         let mos = self.mos();
         if spec.version >= version::HISTORY {
-            history::create(mos, &self.tx, self.inner.dspace())?;
+            history::create(mos, &self.tx, self.inner.accounts.dspace(self.inner.storage.vdevs()))?;
         }
         let config = mos.create_packed(&self.tx)?;
         self.state.config_object = config;

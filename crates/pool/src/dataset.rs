@@ -1,16 +1,15 @@
 //! An open file system, volume or snapshot.
 
-use std::any::Any;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard};
 
 use dmu::{Objset, Policy};
 use dsl::available;
 use dsl::promises::{self, Answer, Own};
 use dsl::room::Reach;
 use dsl::settings::Settings;
-use format::Txg;
 use format::features::Feature;
+use format::{ObjectId, Txg};
 use storage::host::Host;
 
 use crate::tx::{Begun, Hold, Patience, Tx, Wait};
@@ -22,25 +21,10 @@ pub use crate::state::Dataset;
 const LIMIT_WAITS: u32 = 64;
 
 impl Dataset {
-    /// A value that the crate above keeps once per open dataset, such as its locks. The first caller makes the value. It is
-    /// dropped with its last user.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn shared<T: Any + Send + Sync, E>(
-        &self,
-        make: impl FnOnce() -> std::result::Result<Arc<T>, E>,
-    ) -> std::result::Result<Arc<T>, E> {
-        // A caller that panicked while it made the value stored nothing.
-        let mut above = self.above.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = above.as_ref().and_then(Weak::upgrade).and_then(|any| any.downcast().ok());
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let made = make()?;
-        let weak: Weak<T> = Arc::downgrade(&made);
-        *above = Some(weak);
-        Ok(made)
+    /// Its object in the MOS: no other dataset of the pool has this number.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.id
     }
 
     /// Full name, `pool/a/b` or `pool/a/b@snap`.
@@ -104,8 +88,8 @@ impl Dataset {
     /// [`Error::ReadOnly`] with the reason.
     pub fn check_changeable(&self) -> Result<()> {
         let refuse = |reason: String| Err(Error::ReadOnly { pool: self.pool.name(), reason });
-        if let Some(reason) = self.pool.read_only_reason() {
-            return refuse(reason);
+        if let Some(reason) = self.pool.terms.read_only() {
+            return refuse(reason.to_owned());
         }
         if self.is_snapshot {
             return refuse(format!("'{}' is a snapshot", self.name()));
@@ -274,7 +258,7 @@ impl Dataset {
     /// that it holds.
     fn promise(&self, tx: Tx, bytes: u64, reach: Reach) -> Result<Begun> {
         let own = *self.own();
-        match self.pool.promises.ask(self.dir, &own, bytes, reach, self.pool.usable(reach)) {
+        match self.pool.accounts.promises.ask(self.dir, &own, bytes, reach, self.pool.usable(reach)) {
             Answer::Granted => self.list_as_dirty(),
             Answer::Refused(error) => return Err(error),
             Answer::Later => return Ok(Begun::Waits(Wait::for_sync(tx.txg(), LIMIT_WAITS))),
@@ -343,7 +327,7 @@ impl Dataset {
 
     fn list_as_dirty(&self) {
         if !self.listed.swap(true, Ordering::AcqRel) {
-            self.pool.list_dirty(self.id);
+            self.pool.open.list_dirty(self.id);
         }
     }
 
@@ -352,7 +336,7 @@ impl Dataset {
     #[must_use]
     pub fn space_left(&self) -> u64 {
         let own = *self.own();
-        self.pool.promises.left(self.dir, &own, self.pool.usable(Reach::Limits))
+        self.pool.accounts.promises.left(self.dir, &own, self.pool.usable(Reach::Limits))
     }
 
     /// The newest txg that is on the disks.
@@ -372,7 +356,7 @@ impl Dataset {
     /// # Errors
     /// [`Error::Stopped`] when the pool could not write.
     pub fn sync(&self) -> Result<()> {
-        if self.pool.read_only.is_some() {
+        if self.pool.terms.read_only().is_some() {
             return Ok(());
         }
         self.pool.groups.sync()

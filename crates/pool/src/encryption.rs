@@ -92,9 +92,9 @@ impl Pool {
                 return Ok(());
             }
             // Intent logs and unsynced changes keep datasets open that have no users.
-            let logged: Vec<_> = self.inner.logged().keys().copied().collect();
-            for id in logged.into_iter().filter(|id| !self.inner.is_used(*id)) {
-                if let Some(dataset) = self.inner.logged().get(&id) {
+            let logged: Vec<_> = self.inner.open.logged().keys().copied().collect();
+            for id in logged.into_iter().filter(|id| !self.inner.open.is_used(*id)) {
+                if let Some(dataset) = self.inner.open.logged().get(&id) {
                     dataset.log.close();
                 }
             }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use format::NvList;
+use storage::rank::{Rank, Ranked};
 
 /// Number of events kept. Older events are dropped and counted.
 const KEPT: usize = 512;
@@ -38,8 +39,8 @@ pub struct Happened {
 }
 
 impl Events {
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.0.lock().expect("no code panics while holding the events")
+    fn ring(&self) -> Ranked<MutexGuard<'_, Ring>> {
+        Ranked::lock(Rank::Events, || self.0.lock().expect("no code panics while holding the events"))
     }
 }
 

@@ -257,22 +257,21 @@ impl Pool {
         allocator.keep_born_until(keeping.until());
         let mut inner = read.inner(&options, synced, &allocator, refused);
         let mut left = Vec::new();
-        if inner.read_only.is_none() {
+        if inner.terms.read_only().is_none() {
             let drop_known = drop_known(&read.opened, &options)
                 .or_else(|| gives_logs_up(&read.storage, &options).then_some(synced));
             match claim_logs(&inner, &mut allocator, &table, &logs, drop_known) {
                 Ok(found) => left = found,
                 Err(error @ (Error::Replay { .. } | Error::Unsupported(_))) => {
-                    inner.refused = Some(match error {
+                    inner.terms.refuse(match error {
                         Error::Unsupported(why) => why,
                         error => error.to_string(),
                     });
-                    inner.read_only.clone_from(&inner.refused);
                 }
                 Err(error) => return Err(error),
             }
         }
-        let freeing = inner.read_only.is_none()
+        let freeing = inner.terms.read_only().is_none()
             && is_freeing(&inner.mos).unwrap_or_else(|error| {
                 tracing::warn!(%error, "what waits to be freed cannot be read: it stays allocated");
                 false
@@ -511,7 +510,7 @@ fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
     let mos = &inner.mos.objset;
     let read = || Ok((Ddt::load(mos)?, Brt::load(mos, inner.storage.vdevs())?));
     match read() {
-        Err(error) if inner.read_only.is_some() => {
+        Err(error) if inner.terms.read_only().is_some() => {
             tracing::warn!(%error, "how blocks are shared cannot be read");
             Ok(Default::default())
         }

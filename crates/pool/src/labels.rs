@@ -3,7 +3,7 @@
 //!
 //! Source: docs/format/01-labels-uberblock.md §2, §4.3, §5.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use format::config::{Label, PoolConfig};
@@ -146,6 +146,36 @@ pub fn write_config(
     write_list(disk, &list, offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2))
 }
 
+/// Reads half of the labels of `leaf` back, which [`write_config`] wrote and a flush made durable. Where the device gives
+/// something else, they are written once more.
+///
+/// # Errors
+/// The device gives something else again, or refuses.
+pub fn prove_config(
+    disk: &Arc<dyn Disk>,
+    config: &PoolConfig,
+    leaf: Guid,
+    half: Half,
+) -> Result<(), WriteError> {
+    let list = config.to_label_nvlist(leaf).expect("the leaf is part of the pool it belongs to");
+    let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
+    let offsets = offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2);
+    for_each_sealed(&list, offsets, |raw, at| {
+        let failed = |source| WriteError::Device { path: disk.path().to_path_buf(), offset: at, source };
+        let is_there = || {
+            let mut found = vec![0; raw.len()];
+            disk.read_at(&mut found, at).map(|()| found == raw).map_err(failed)
+        };
+        if is_there()? {
+            return Ok(());
+        }
+        write(disk, raw, at)?;
+        disk.flush().map_err(failed)?;
+        let lost = || failed(io::Error::other("a label that was written reads back as something else"));
+        if is_there()? { Ok(()) } else { Err(lost()) }
+    })
+}
+
 /// Writes a configuration into the labels at `offsets`. Not durable before a flush.
 ///
 /// # Errors
@@ -155,11 +185,20 @@ pub(crate) fn write_list(
     list: &NvList,
     offsets: impl IntoIterator<Item = u64>,
 ) -> Result<(), WriteError> {
+    for_each_sealed(list, offsets, |raw, at| write(disk, raw, at))
+}
+
+/// Calls `each` with the bytes of a configuration for each of the labels at `offsets`, and where they lie.
+fn for_each_sealed(
+    list: &NvList,
+    offsets: impl IntoIterator<Item = u64>,
+    mut each: impl FnMut(&[u8], u64) -> Result<(), WriteError>,
+) -> Result<(), WriteError> {
     let mut raw = label::encode_phys(list).ok_or(WriteError::NoSpace)?;
     for offset in offsets {
         let at = offset + PHYS.offset;
         codec::embedded::seal(&mut raw, [at, 0, 0, 0]);
-        write(disk, &raw, at)?;
+        each(&raw, at)?;
     }
     Ok(())
 }
@@ -224,4 +263,47 @@ pub fn clear(disk: &Arc<dyn Disk>) -> Result<(), WriteError> {
         write(disk, &vec![0; SIZE as usize], offset)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::host::{Fault, ScriptedDisk};
+
+    use super::*;
+    use crate::testing::made;
+
+    /// A disk that forgets those of the next writes that `forgotten` names, with half of its labels written and proved.
+    fn proved(forgotten: &[usize]) -> (Result<(), WriteError>, Labels) {
+        let pool = made(&[ScriptedDisk::new(64 << 20)]);
+        let (config, leaf) = (pool.info().config, pool.leaves().next().expect("one device").guid);
+        let scripted = ScriptedDisk::new(64 << 20);
+        forgotten.iter().for_each(|op| scripted.inject(Fault::Forget { op: *op }));
+        let disk: Arc<dyn Disk> = Arc::new(scripted);
+        write_config(&disk, &config, Guid(leaf), Half::Odd).expect("the disk takes writes");
+        disk.flush().expect("the disk flushes");
+        (prove_config(&disk, &config, Guid(leaf), Half::Odd), read(&*disk))
+    }
+
+    #[test]
+    fn half_of_the_labels_is_as_it_was_written() {
+        let (done, labels) = proved(&[]);
+        done.expect("both are there");
+        assert_eq!(labels.configs.len(), 2);
+    }
+
+    #[test]
+    fn a_label_that_the_device_forgot_is_written_once_more() {
+        let (done, labels) = proved(&[1]);
+        done.expect("the second write of it stays");
+        assert_eq!(labels.configs.len(), 2);
+    }
+
+    #[test]
+    fn a_device_that_forgets_a_label_twice_refuses_it() {
+        // Two labels, a flush, and the first label once more.
+        let (done, labels) = proved(&[0, 3]);
+        let error = done.expect_err("the label is not there").to_string();
+        assert!(error.contains("reads back as something else"), "{error}");
+        assert_eq!(labels.configs.len(), 1);
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use format::Txg;
 use format::uberblock::Uberblock;
+use storage::rank::{Rank, Ranked};
 
 /// The last uberblock on disk, and those that are still being read.
 pub(crate) struct Leases(Mutex<State>);
@@ -23,8 +24,8 @@ impl Leases {
         Leases(Mutex::new(State { synced, held: BTreeMap::new() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while holding the leases")
+    fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
+        Ranked::lock(Rank::Leases, || self.0.lock().expect("no code panics while holding the leases"))
     }
 
     /// The txg of the last uberblock on disk.

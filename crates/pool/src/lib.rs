@@ -5,14 +5,17 @@
 //! To:     `dmu` and `storage`. Only this crate knows which txg is durable.
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod add;
 mod apart;
 mod api;
+mod aux_disks;
 mod aux_vdevs;
 pub mod brt;
 pub mod checkpoint;
 mod checkpoints;
 mod cloning;
+mod command;
 mod create;
 mod dataset;
 pub mod ddt;
@@ -21,12 +24,14 @@ mod delegation;
 mod device_errors;
 mod devices;
 mod discover;
+mod dsl_lock;
 mod encryption;
 mod events;
 mod expand;
 mod found_state;
 mod guid;
 mod import;
+mod jobs;
 pub mod known;
 pub mod labels;
 mod lease;
@@ -38,6 +43,7 @@ mod moved;
 mod new_names;
 mod new_vdevs;
 mod open;
+mod open_datasets;
 mod opened;
 mod options;
 mod own_snapshots;
@@ -65,6 +71,7 @@ mod suspend;
 mod sync;
 #[cfg(test)]
 mod tangles;
+mod terms;
 #[cfg(test)]
 mod testing;
 mod throttle;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use format::config::VdevConfig;
 use format::space_map::{Kind, Layout};
 use format::{Guid, ObjectId, Txg};
+use storage::rank::{Rank, Ranked};
 use storage::{Health, Leaf, TxgRuns, Vdevs};
 
 use crate::mos::Mos;
@@ -55,8 +56,8 @@ impl Members {
         Members(Mutex::new(State { leaves, ..State::default() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while holding the members")
+    fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
+        Ranked::lock(Rank::Members, || self.0.lock().expect("no code panics while holding the members"))
     }
 
     /// The health of this leaf; a leaf that was not known begins with nothing missed.

@@ -1,6 +1,6 @@
 //! Opening datasets. Callers that open the same dataset share one object.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use codec::crypt::DatasetKeys;
 use dmu::{BlockIo, Objset};
@@ -20,7 +20,7 @@ impl Inner {
     /// Its root or its properties cannot be read.
     pub(crate) fn open(self: &Arc<Self>, info: &DatasetInfo) -> Result<Arc<Dataset>> {
         let keys = || self.keyring.keys_of(&self.mos, info.dir_id, &info.name);
-        let Some(open) = self.datasets().get(&info.id).and_then(Weak::upgrade) else {
+        let Some(open) = self.open.get(info.id) else {
             return self.open_with(info, keys()?);
         };
         if open.is_locked() && open.is_arriving() {
@@ -40,7 +40,7 @@ impl Inner {
     /// # Errors
     /// As [`Inner::open`].
     pub(crate) fn open_sealed(self: &Arc<Self>, info: &DatasetInfo) -> Result<Arc<Dataset>> {
-        if let Some(open) = self.datasets().get(&info.id).and_then(Weak::upgrade) {
+        if let Some(open) = self.open.get(info.id) {
             return Ok(open);
         }
         match self.open(info) {
@@ -55,7 +55,7 @@ impl Inner {
     /// # Errors
     /// [`Error::DatasetBusy`], and as [`Inner::open`].
     pub(crate) fn open_to_receive(self: &Arc<Self>, info: &DatasetInfo) -> Result<Arc<Dataset>> {
-        if self.datasets().get(&info.id).is_some_and(|open| open.strong_count() > 0) {
+        if self.open.is_open(info.id) {
             return Err(Error::DatasetBusy(info.name.clone()));
         }
         let dataset = self.open_with(info, None)?;
@@ -78,16 +78,11 @@ impl Inner {
             own = promises::own(&self.mos, info.dir_id, info.id)?;
         }
         let found = Found { objset, settings, policy, own, marks };
-        let dataset = Arc::new(Dataset::new(self.clone(), info, found));
-        let mut table = self.datasets();
-        if let Some(open) = table.get(&info.id).and_then(Weak::upgrade) {
-            return Ok(open);
-        }
-        table.insert(info.id, Arc::downgrade(&dataset));
-        drop(table);
-        if !info.is_snapshot() {
+        let made = Arc::new(Dataset::new(self.clone(), info, found));
+        let dataset = self.open.enter(info.id, made.clone());
+        if Arc::ptr_eq(&dataset, &made) && !info.is_snapshot() {
             // This must come last, because a sync drops the directories above datasets that nobody has open.
-            self.promises.watch(&self.mos, info.dir_id)?;
+            self.accounts.promises.watch(&self.mos, info.dir_id)?;
         }
         Ok(dataset)
     }

@@ -10,7 +10,7 @@ use dmu::{Object, zap};
 use dsl::{info, snapshot, tree};
 use format::zap::Position;
 use format::{Guid, ObjectId};
-use storage::rank::{Rank, Ranked};
+use storage::rank::Ranked;
 
 use crate::state::Dataset;
 use crate::{Error, Result};
@@ -40,7 +40,7 @@ pub struct SnapshotEntry {
 
 impl Dataset {
     fn dsl(&self) -> Ranked<RwLockReadGuard<'_, ()>> {
-        Ranked::lock(Rank::Dsl, || self.pool.dsl.read().expect("no code panics while holding the DSL lock"))
+        self.pool.dsl.read()
     }
 
     /// The list of its snapshots. The caller holds the DSL lock.

@@ -7,8 +7,9 @@ use dsl::available;
 use dsl::room::Reserve;
 use format::Guid;
 use format::config::PoolState;
+use storage::allocator::Class;
 use storage::host::Host;
-use storage::{Deflate, Leaf, Storage};
+use storage::{Deflate, Leaf, Reader, Storage, Workers};
 
 use crate::state::{SyncState, Syncing};
 use crate::sync::sync_loop;
@@ -24,7 +25,7 @@ pub struct Pool {
 
 impl Pool {
     pub(crate) fn start(inner: Arc<Inner>, state: SyncState) -> Pool {
-        let thread = inner.read_only.is_none().then(|| {
+        let thread = inner.terms.read_only().is_none().then(|| {
             let inner = inner.clone();
             std::thread::Builder::new()
                 .name("cenote-sync".into())
@@ -55,13 +56,13 @@ impl Pool {
     /// Why nothing can be written; `None` if writes work.
     #[must_use]
     pub fn read_only(&self) -> Option<String> {
-        self.inner.read_only_reason()
+        self.inner.terms.read_only().map(str::to_owned)
     }
 
     /// Why this build does not write the pool, even when it is asked to; `None` if it does.
     #[must_use]
     pub fn refused(&self) -> Option<String> {
-        self.inner.refused.clone()
+        self.inner.terms.refused().map(str::to_owned)
     }
 
     /// Whether a device may be shorter than its data.
@@ -87,6 +88,30 @@ impl Pool {
         self.inner.storage.vdevs().leaves()
     }
 
+    /// What the top-level vdev `id` is for; `None` if there is no such vdev.
+    #[must_use]
+    pub fn class_of(&self, id: u32) -> Option<Class> {
+        self.inner.storage.vdevs().tops().get(id as usize).map(|top| top.class)
+    }
+
+    /// The threads shared by everything that computes.
+    #[must_use]
+    pub fn workers(&self) -> &Workers {
+        self.inner.storage.workers()
+    }
+
+    /// The threads shared by everything that reads blocks.
+    #[must_use]
+    pub fn readers(&self) -> &Workers {
+        self.inner.storage.readers()
+    }
+
+    /// Reads blocks as they lie on disk, for somebody who waits.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        self.inner.storage.reader()
+    }
+
     /// The gzip engine.
     #[must_use]
     pub fn deflate(&self) -> &Deflate {
@@ -102,7 +127,7 @@ impl Pool {
     /// Prefix shown before mountpoints.
     #[must_use]
     pub fn altroot(&self) -> Option<&str> {
-        self.inner.altroot.as_deref()
+        self.inner.terms.altroot()
     }
 
     /// Waits until everything done so far is on disk.
@@ -180,7 +205,7 @@ impl Pool {
         self.inner.scrub.leave();
         self.inner.treater.leave();
         // All records in the logs are synced now, so the logs end here.
-        self.inner.logged().values().for_each(|dataset| dataset.log.close());
+        self.inner.open.logged().values().for_each(|dataset| dataset.log.close());
         self.run(move |syncing| {
             syncing.set_pool_state(state);
             Ok(())
@@ -202,10 +227,9 @@ impl Pool {
             tracing::error!("the sync thread panicked");
         }
         // Drops changes that were never synced. Datasets that are kept for them would keep the devices locked.
-        self.inner.take_dirty().iter().for_each(|dataset| dataset.objset().give_up());
+        self.inner.open.take_dirty().iter().for_each(|dataset| dataset.objset().give_up());
         self.inner.mos.objset.give_up();
-        let logged = std::mem::take(&mut *self.inner.logged());
-        drop(logged);
+        self.inner.open.drop_logged();
     }
 }
 

@@ -133,13 +133,13 @@ impl Reading<'_> {
     /// # Errors
     /// Why it cannot: [`crate::Error::Held`], [`crate::Error::HasClones`], [`crate::Error::DatasetBusy`]; or the DSL cannot be read.
     pub fn may_destroy(&self, name: &str) -> Result<()> {
-        snapshot::may_destroy(&self.inner.view(), name, &|id| self.inner.is_used(id))
+        snapshot::may_destroy(&self.inner.view(), name, &|id| self.inner.open.is_used(id))
     }
 
     /// Whether a dataset has an intent log that a crash left.
     #[must_use]
     pub fn has_log_to_replay(&self, id: ObjectId) -> bool {
-        let logged = self.inner.logged().get(&id).cloned();
+        let logged = self.inner.open.logged().get(&id).cloned();
         logged.is_some_and(|dataset| dataset.has_log_to_replay())
     }
 }

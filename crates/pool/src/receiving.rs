@@ -93,7 +93,7 @@ impl Pool {
     /// Whether somebody in this process has the dataset with this number open.
     #[must_use]
     pub fn is_open(&self, id: ObjectId) -> bool {
-        self.inner.datasets().get(&id).is_some_and(|open| open.strong_count() > 0)
+        self.inner.open.is_open(id)
     }
 
     /// Whether somebody has the dataset `name` open besides the pool itself, whose intent log may keep it.
@@ -101,9 +101,7 @@ impl Pool {
     /// # Errors
     /// [`Error::NoDataset`].
     pub fn is_used(&self, name: &str) -> Result<bool> {
-        let id = self.dataset(name)?.id;
-        let by_log = usize::from(self.inner.logged().contains_key(&id));
-        Ok(self.inner.datasets().get(&id).is_some_and(|open| open.strong_count() > by_log))
+        Ok(self.inner.open.is_used(self.dataset(name)?.id))
     }
 
     /// The resume token of a partial receive into `fs`; `None` if there is none.

@@ -60,8 +60,7 @@ impl Pool {
         self.run(move |syncing| aux_vdevs::take_off(syncing.mos(), &syncing.tx, kind, guid))?;
         self.inner.storage.second().remove(guid);
         // Its labels stay: nothing leads to it any more.
-        let mut held = self.inner.aux_disks.lock().expect("guards a plain list");
-        held.retain(|disk| Some(disk.path()) != aux.device.as_deref());
+        drop(aux.device.as_deref().and_then(|path| self.inner.aux_disks.take(path)));
         Ok(())
     }
 
@@ -86,7 +85,7 @@ impl Pool {
     /// Ends all intent logs. A later commit starts a new one.
     pub(crate) fn end_logs(&self) -> Result<()> {
         self.discard_leftovers()?;
-        self.inner.logged().values().for_each(|dataset| dataset.log.close());
+        self.inner.open.logged().values().for_each(|dataset| dataset.log.close());
         self.sync()
     }
 

@@ -58,7 +58,8 @@ impl Pool {
         let names = names.to_vec();
         self.run_beside(Reserve::Quarter, 1, move |syncing| {
             for name in &names {
-                match snapshot::may_destroy(&syncing.inner.view(), name, &|id| syncing.inner.is_used(id)) {
+                match snapshot::may_destroy(&syncing.inner.view(), name, &|id| syncing.inner.open.is_used(id))
+                {
                     Err(Error::Held(_) | Error::HasClones(_)) if defer => {}
                     judged => judged?,
                 }

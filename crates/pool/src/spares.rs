@@ -46,7 +46,7 @@ impl Pool {
     /// tries again when this value changes.
     #[must_use]
     pub fn wants_spares(&self) -> Option<(Vec<Guid>, usize)> {
-        let held = self.inner.aux_disks.lock().expect("guards a plain list").len();
+        let held = self.inner.aux_disks.len();
         let may = held > 0 && self.read_only().is_none() && self.trouble().is_none();
         let lost = if may { self.inner.without_spare() } else { Vec::new() };
         (!lost.is_empty()).then_some((lost, held))
@@ -106,15 +106,14 @@ impl Inner {
 
     /// Takes the open device of a spare out of the list of held spares.
     fn take_spare(&self, path: &Path) -> Result<Arc<dyn Disk>> {
-        let mut held = self.aux_disks.lock().expect("guards a plain list");
-        match held.iter().position(|disk| disk.path() == path) {
-            Some(at) => Ok(held.remove(at)),
+        match self.aux_disks.take(path) {
+            Some(disk) => Ok(disk),
             None => Ok(Arc::new(open_disk(path, Access::ReadWrite { exclusive: true })?)),
         }
     }
 
     fn hold_aux(&self, disk: Arc<dyn Disk>) {
-        self.aux_disks.lock().expect("guards a plain list").push(disk);
+        self.aux_disks.hold([disk]);
     }
 
     /// Writes a spare label to a spare that left the tree.

@@ -1,19 +1,18 @@
 //! The state of an open pool that its users, its datasets and its sync thread share.
 //!
-//! From:   `create` and `import`, which fill it.
+//! From:   `create` and `import`, which know the [`Parts`]; [`Inner::new`] makes the pool of them.
 //! To:     every module that reads or changes the pool. The pool and its open datasets name each other, and so do a pool and the
 //!         txg that is being synced: that is why these types are in one file.
 
-use std::any::Any;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 
 use dmu::{DirtyBudget, Objset, Policy};
 use dsl::info::DatasetInfo;
 use dsl::keyring::Keyring;
-use dsl::promises::{Own, Promises};
+use dsl::promises::Own;
 use dsl::room::{Reach, Room};
 use dsl::settings::Settings;
 use dsl::view::View;
@@ -23,24 +22,31 @@ use format::ddt::Counts;
 use format::features::Feature;
 use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
-use storage::allocator::{Allocator, Class, Space};
+use storage::allocator::{Allocator, Space};
 use storage::host::{Disk, Host};
-use storage::{Storage, TopVdev, TxgRuns, Writer};
+use storage::{Storage, TxgRuns, Writer};
 
+use crate::accounts::{self, Accounts};
+use crate::aux_disks::AuxDisks;
 use crate::brt::{Brt, Clones};
 use crate::checkpoint::{Checkpoint, Keeping};
+use crate::command::Command;
 use crate::ddt::Ddt;
+use crate::dsl_lock::DslLock;
 use crate::events::Events;
 use crate::features::{FeatureState, Features};
+use crate::jobs::Jobs;
 use crate::leases::Leases;
 use crate::log::Log;
 use crate::log::space::LogSpace;
 use crate::members::Members;
 use crate::mos::Mos;
+use crate::open_datasets::OpenDatasets;
 use crate::options::Options;
 use crate::scrubber::Scrubber;
 use crate::sizes::Sizes;
 use crate::space_maps::{Logs, MapTable};
+use crate::terms::Terms;
 use crate::throttle::Limits;
 use crate::treater::Treater;
 use crate::tx::{Groups, Hold, Need, Tx};
@@ -48,16 +54,6 @@ use crate::{Error, Result};
 
 /// A job for the sync thread, run in the syncing txg.
 pub(crate) type Task = Box<dyn FnOnce(&mut Syncing<'_>) + Send>;
-
-/// Blocks of metadata that one transaction may change besides its data, and the bytes of each: dnodes, the directory
-/// and its attributes.
-const TX_BLOCKS: u64 = 8;
-const TX_BLOCK: u64 = 16 << 10;
-/// Indirect blocks that it may change, and the bytes of each.
-const TX_INDIRECT_BLOCKS: u64 = 2;
-const TX_INDIRECT_BLOCK: u64 = 128 << 10;
-/// Vdevs with this many metaslabs lend one to the intent log in OpenZFS; it is not counted as usable.
-const EMBEDDED_LOG_METASLABS: u64 = 64;
 
 /// Bytes of records that are encoded before their txg syncs. The cores encode about this much while the last writes of the
 /// previous txg reach the disks.
@@ -106,47 +102,30 @@ pub struct Inner {
     pub budget: Arc<DirtyBudget>,
     /// Time and randomness.
     pub host: Host,
+    /// Which txg is open, and who holds it.
     pub(crate) groups: Arc<Groups>,
-    /// Jobs of the open txg. Changed only while the state of the txgs is held.
-    pub(crate) jobs: Mutex<Vec<Task>>,
+    pub(crate) jobs: Jobs<Task>,
     /// The objects that describe the pool.
     pub mos: Mos,
-    pub(crate) datasets: Mutex<HashMap<ObjectId, Weak<Dataset>>>,
-    /// Datasets whose intent logs syncs must visit. They stay open even without users.
-    pub(crate) logged: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
+    pub(crate) dsl: DslLock,
+    pub(crate) open: OpenDatasets<Dataset>,
     /// Space for log blocks of the open txg.
     pub(crate) log_space: LogSpace,
-    /// Datasets with transactions in the open txg. They stay open even without users.
-    pub(crate) dirty: Mutex<BTreeMap<ObjectId, Arc<Dataset>>>,
-    pub(crate) read_only: Option<String>,
-    /// Why this build cannot write the pool, even if the import is not read-only.
-    pub(crate) refused: Option<String>,
-    pub(crate) info: RwLock<Info>,
-    /// Bytes that transactions in flight may add below each directory.
-    pub(crate) promises: Promises,
-    /// Readers of the DSL hold it shared; jobs that change several of its objects, exclusively.
-    pub(crate) dsl: RwLock<()>,
-    pub(crate) altroot: Option<String>,
-    /// The running command. The first change that it makes writes it to the history.
-    pub(crate) command: Mutex<Option<String>>,
+    pub(crate) accounts: Accounts,
+    pub(crate) terms: Terms,
+    info: RwLock<Info>,
+    pub(crate) command: Command,
     /// The thread of a scrub or resilver. It ends before the pool is closed.
     pub scrub: Scrubber,
     pub(crate) treater: Treater,
     /// Leases: states on the disks that other processes read.
     pub(crate) leases: Leases,
     pub(crate) events: Events,
-    /// The user of the pool.
-    pub(crate) user: u32,
-    /// Top-level vdevs that take no new blocks.
-    pub(crate) non_allocating: Mutex<Vec<u32>>,
-    /// Caches and spares, open so that nobody else takes them.
-    pub(crate) aux_disks: Mutex<Vec<Arc<dyn Disk>>>,
+    pub(crate) aux_disks: AuxDisks,
     /// How each leaf takes part.
     pub(crate) members: Members,
     /// Keys of encrypted datasets that are loaded.
     pub(crate) keyring: Keyring,
-    /// Bytes that only the checkpoint keeps.
-    pub(crate) kept: AtomicU64,
 }
 
 /// State of a pool that `create` and `import` collect before the pool is in use.
@@ -173,34 +152,26 @@ impl Inner {
             parts;
         let (limits, suspension) = (Limits::of(options), storage.suspension().clone());
         let groups = Groups::new(info.txg, options.stepwise, limits, budget.clone(), suspension);
-        let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
         Inner {
             storage,
             budget,
             host: options.host.clone(),
             groups: Arc::new(groups),
-            jobs: Mutex::default(),
+            jobs: Jobs::default(),
             mos,
-            datasets: Mutex::default(),
-            logged: Mutex::default(),
+            dsl: DslLock::default(),
+            open: OpenDatasets::default(),
             log_space: LogSpace::default(),
-            dirty: Mutex::default(),
-            read_only: asked.or_else(|| refused.clone()),
-            refused,
+            accounts: Accounts::new(non_allocating),
+            terms: Terms::new(options, refused),
             info: RwLock::new(info),
-            promises: Promises::default(),
-            dsl: RwLock::new(()),
-            altroot: options.altroot.clone(),
-            command: Mutex::default(),
+            command: Command::default(),
             scrub: Scrubber::default(),
             treater: Treater::default(),
             leases: Leases::new(uberblock),
             events: Events::default(),
-            user: options.user,
-            non_allocating: Mutex::new(non_allocating),
-            aux_disks: Mutex::new(aux_disks),
+            aux_disks: AuxDisks::new(aux_disks),
             members,
-            kept: AtomicU64::default(),
             keyring: Keyring::default(),
         }
     }
@@ -219,73 +190,17 @@ impl Inner {
         self.info.read().expect("the info lock guards a plain store")
     }
 
-    pub(crate) fn read_only_reason(&self) -> Option<String> {
-        self.read_only.clone()
-    }
-
-    pub(crate) fn datasets(&self) -> MutexGuard<'_, HashMap<ObjectId, Weak<Dataset>>> {
-        self.datasets.lock().expect("no code panics while holding the dataset table")
-    }
-
-    pub(crate) fn logged(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Arc<Dataset>>> {
-        self.logged.lock().expect("no code panics while holding the datasets with logs")
-    }
-
-    /// The open datasets.
-    pub(crate) fn open_datasets(&self) -> Vec<Arc<Dataset>> {
-        let mut table = self.datasets();
-        table.retain(|_, dataset| dataset.strong_count() > 0);
-        let mut open: Vec<_> = table.values().filter_map(Weak::upgrade).collect();
-        open.sort_by_key(|dataset| dataset.id);
-        open
-    }
-
-    fn jobs(&self) -> MutexGuard<'_, Vec<Task>> {
-        self.jobs.lock().expect("the lock of the jobs guards a plain list")
-    }
-
-    /// The jobs of the txg that is being closed.
-    pub(crate) fn take_jobs(&self) -> Vec<Task> {
-        std::mem::take(&mut *self.jobs())
-    }
-
-    /// Keeps a dataset until its changes of the open txg are synced.
-    pub(crate) fn list_dirty(&self, id: ObjectId) {
-        let dataset = self.datasets().get(&id).and_then(Weak::upgrade);
-        let dataset = dataset.expect("a dataset in use is in the table");
-        self.dirty.lock().expect("no code panics while holding the dirty datasets").insert(id, dataset);
-    }
-
-    /// The datasets changed in the txg that is being closed.
-    pub(crate) fn take_dirty(&self) -> Vec<Arc<Dataset>> {
-        let dirty =
-            std::mem::take(&mut *self.dirty.lock().expect("no code panics while holding the dirty datasets"));
-        dirty.into_values().collect()
+    /// Changes what `zpool list` and `zpool status` tell. For the sync thread.
+    pub(crate) fn info_mut(&self) -> RwLockWriteGuard<'_, Info> {
+        self.info.write().expect("the info lock guards a plain store")
     }
 
     /// Encodes some of the open txg's records while the syncing txg is written to the disks.
     pub(crate) fn encode_ahead(&self) {
-        let dirty = self.dirty.lock().expect("no code panics while holding the dirty datasets");
-        let datasets: Vec<_> = dirty.values().cloned().collect();
-        drop(dirty);
         let mut left = AHEAD_BYTES.min(self.groups.limits.dirty_max() / 4);
-        for dataset in datasets {
+        for dataset in self.open.changed() {
             dataset.objset().encode_ahead(&mut left);
         }
-    }
-
-    /// Usable bytes of the normal class: without parity, without the metaslabs that OpenZFS reserves for intent logs, and
-    /// only of vdevs that take new blocks. Special and dedup vdevs do not count, as in OpenZFS 2.1 and 2.3.
-    pub(crate) fn dspace(&self) -> u64 {
-        let closed = self.non_allocating.lock().expect("guards a plain list").clone();
-        let is_counted =
-            |top: &&TopVdev| top.class == Class::Normal && top.is_normal() && !closed.contains(&top.id);
-        let tops = self.storage.vdevs().tops().iter().filter(is_counted);
-        let of_top = |top: &TopVdev| {
-            let lent = u64::from(top.metaslab_count() >= EMBEDDED_LOG_METASLABS);
-            ((top.capacity() - (lent << top.metaslab_shift)) >> 9) * top.deflate_ratio()
-        };
-        tops.map(of_top).sum()
     }
 
     /// The space of the pool as its datasets see it.
@@ -293,7 +208,7 @@ impl Inner {
         let info = self.info();
         let shared = info.dedup.saved().saturating_add(info.clones.saved);
         drop(info);
-        Room { dspace: self.dspace(), shared, kept: self.kept.load(Ordering::Acquire) }
+        self.accounts.room(self.storage.vdevs(), shared)
     }
 
     /// Bytes that datasets may use in all, for transactions of this reach.
@@ -336,16 +251,10 @@ impl Inner {
             storage: &self.storage,
             budget: &self.budget,
             pool: self.name(),
-            altroot: self.altroot.as_deref(),
+            altroot: self.terms.altroot(),
             keyring: &self.keyring,
             room: self.room(),
         }
-    }
-
-    /// Whether a dataset has users. A dataset without users may still be open because of its intent log.
-    pub(crate) fn is_used(&self, id: ObjectId) -> bool {
-        let by_log = usize::from(self.logged().contains_key(&id));
-        self.datasets().get(&id).is_some_and(|open| open.strong_count() > by_log)
     }
 
     /// Waits while too much is dirty.
@@ -353,30 +262,9 @@ impl Inner {
         self.groups.wait_for_room(|| self.look_at_load());
     }
 
-    /// Estimated space for one transaction with `hold`, with its data in `copies` copies. Changes that it has made are
-    /// counted exactly ([`DirtyBudget::space`]).
+    /// As [`accounts::need_of`].
     pub(crate) fn need_of(&self, hold: &Hold, copies: u8) -> Need {
-        let vdevs = self.storage.vdevs();
-        let data = match (hold.bytes, hold.blocks) {
-            (0, _) => 0,
-            (bytes, 0) => vdevs.largest_asize_of(bytes),
-            (_, blocks) => blocks.saturating_mul(vdevs.largest_asize_of(hold.block_size)),
-        };
-        let blocks = TX_BLOCKS * vdevs.largest_asize_of(TX_BLOCK);
-        let indirect = TX_INDIRECT_BLOCKS * vdevs.largest_asize_of(TX_INDIRECT_BLOCK);
-        let freed = hold.freed.saturating_mul(dmu::KILLED);
-        let entries = hold.freed.saturating_add(hold.blocks.max(1).saturating_mul(2));
-        let freed = freed.saturating_add(self.cost_of_entries(entries));
-        Need {
-            data: data.saturating_mul(copies.into()),
-            metadata: ((blocks + indirect) * (u64::from(copies) + 1).min(3)).saturating_add(freed),
-            reserve: self.room().reserve(hold.reach),
-        }
-    }
-
-    /// Bytes that so many changed entries of dedup tables take; none in a pool without them.
-    fn cost_of_entries(&self, entries: u64) -> u64 {
-        if self.budget.has_table() { self.budget.cost_of_entries(entries) } else { 0 }
+        accounts::need_of(self.storage.vdevs(), &self.budget, &self.room(), hold, copies)
     }
 
     /// Begins a transaction that needs this much space, regardless of the dirty bytes. `None` if it would have to wait for
@@ -394,9 +282,9 @@ impl Inner {
     }
 
     fn check_writable(&self) -> Result<()> {
-        match self.read_only_reason() {
+        match self.terms.read_only() {
             None => Ok(()),
-            Some(reason) => Err(Error::ReadOnly { pool: self.name(), reason }),
+            Some(reason) => Err(Error::ReadOnly { pool: self.name(), reason: reason.to_owned() }),
         }
     }
 
@@ -422,9 +310,7 @@ impl Inner {
         &self,
         job: impl FnOnce(&mut Syncing<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        if let Some(reason) = self.read_only_reason() {
-            return Err(Error::ReadOnly { pool: self.name(), reason });
-        }
+        self.check_writable()?;
         let (sender, receiver) = crossbeam_channel::bounded(1);
         let task: Task = Box::new(move |syncing: &mut Syncing<'_>| {
             let before = syncing.changes();
@@ -438,7 +324,7 @@ impl Inner {
             // The receiver is gone only if the caller's thread ended. The job is done anyway.
             let _ = sender.send(done);
         });
-        let txg = self.groups.queue(|| self.jobs().push(task))?;
+        let txg = self.groups.queue(|held| self.jobs.push(held, task))?;
         // It waits for this txg and not for the one open then, because the number of txgs must depend on the calls alone.
         self.groups.sync_to(txg)?;
         receiver.recv().expect("a queued job runs before its txg is synced")
@@ -471,8 +357,6 @@ pub struct Dataset {
     pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
     pub(crate) active_features: Mutex<BTreeSet<String>>,
-    /// A value of the crate above, one per open dataset.
-    pub(crate) above: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
 /// What a dataset is opened with.
@@ -510,7 +394,6 @@ impl Dataset {
             log: Log::default(),
             listed: AtomicBool::new(false),
             active_features: Mutex::new(marks),
-            above: Mutex::default(),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! until the present ones are done; then the dirty state is frozen as a whole, the next txg opens, and the
 //! sync thread works on the frozen state alone (docs/decisions/0001-txg-switch.md).
 
+#[cfg(test)]
+mod tests;
 mod waits;
 
 use std::ops::Deref;
@@ -346,12 +348,12 @@ impl Groups {
 
     /// Asks for a sync of the open txg for the sake of a job, which `queue` puts where [`Groups::close`] takes it from; returns
     /// the txg that it becomes part of.
-    pub(crate) fn queue(&self, queue: impl FnOnce()) -> Result<Txg> {
+    pub(crate) fn queue(&self, queue: impl FnOnce(&Locked<'_>)) -> Result<Txg> {
         let mut state = self.lock();
         if let Some(failed) = &state.failed {
             return Err(Error::Stopped(failed.clone()));
         }
-        queue();
+        queue(&state);
         self.want(&mut state);
         Ok(state.open)
     }
@@ -451,7 +453,7 @@ impl Groups {
 
     /// For the sync thread: closes the open txg, calls `freeze` while nobody holds one, opens the next.
     /// Returns the closed txg.
-    pub(crate) fn close<F>(&self, freeze: impl FnOnce() -> F) -> (Txg, F) {
+    pub(crate) fn close<F>(&self, freeze: impl FnOnce(&Locked<'_>) -> F) -> (Txg, F) {
         let mut state = self.lock();
         state.closing = true;
         while state.holds > 0 {
@@ -459,7 +461,7 @@ impl Groups {
         }
         assert_eq!(state.promised, 0, "no space is promised to transactions of a txg that nobody holds open");
         let closed = state.open;
-        let frozen = freeze();
+        let frozen = freeze(&state);
         state.wanted = false;
         state.closing = false;
         state.syncing = self.budget.take_space() + std::mem::take(&mut state.logs);
@@ -519,67 +521,5 @@ impl Groups {
     pub(crate) fn stop(&self) {
         self.lock().stopping = true;
         self.changed.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Options;
-
-    #[test]
-    fn a_change_is_not_refused_while_only_changes_in_flight_hold_its_space() {
-        let limits = Limits::of(&Options::default());
-        let groups = Arc::new(Groups::new(Txg(4), false, limits, Arc::default(), Arc::default()));
-        groups.synced(Txg(4), 1000, 0, false);
-        let need = Need { data: 90, reserve: 850, ..Need::default() };
-        let mut other = groups.try_begin(&need).expect("the pool works");
-        assert!(other.is_some(), "there is space for one");
-        let mut patience = Patience::default();
-        for _ in 0..4 * SPACE_WAITS {
-            assert!(groups.try_begin(&need).expect("the pool works").is_none(), "there is no space for two");
-            std::thread::scope(|scope| {
-                let waits = scope.spawn(|| groups.wait_for(&Wait::to_begin(need), &mut patience));
-                // It has chosen the txg whose sync it waits for: the one that is open now.
-                while !groups.lock().wanted && !waits.is_finished() {
-                    std::thread::yield_now();
-                }
-                drop(other.take());
-                let (closed, ()) = groups.close(|| ());
-                // Another change takes the space first.
-                other = groups.try_begin(&need).expect("the pool works");
-                groups.synced(closed, 1000, 0, false);
-                waits.join().expect("no panic").expect("its turn comes");
-            });
-        }
-        drop(other);
-        assert!(groups.try_begin(&need).expect("the pool works").is_some());
-    }
-
-    #[test]
-    fn a_transaction_that_waits_for_space_gets_it_before_the_intent_log() {
-        let limits = Limits::of(&Options::default());
-        let groups = Arc::new(Groups::new(Txg(4), false, limits, Arc::default(), Arc::default()));
-        groups.synced(Txg(4), 1000, 0, false);
-        assert_eq!(groups.set_aside(900, 0), 900);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| groups.begin(&Need { data: 500, ..Need::default() }));
-            while groups.lock().short == 0 {
-                std::thread::yield_now();
-            }
-            // The log returns its unused space and requests as much in the next txg.
-            let (closed, ()) = groups.close(|| ());
-            assert_eq!(groups.set_aside(900, 0), 0, "room was taken from the one who waits");
-            groups.synced(closed, 1000, 0, false);
-            let tx = waits.join().expect("no panic").expect("there is space for both");
-            assert_eq!(groups.lock().short, 0);
-            assert_eq!(groups.set_aside(900, 0), 500, "half of it is promised to the transaction");
-            drop(tx);
-        });
-        assert_eq!(
-            groups.set_aside(900, 0),
-            500,
-            "the transaction changed nothing, so its half is free again"
-        );
     }
 }

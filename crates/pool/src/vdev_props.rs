@@ -112,7 +112,7 @@ impl Syncing<'_> {
         }
         self.state.allocator.set_allocating(VdevId(id), allocating);
         self.state.config_dirty = true;
-        *self.inner.non_allocating.lock().expect("guards a plain list") = non_allocating(&self.state.config);
+        self.inner.accounts.close_vdevs(non_allocating(&self.state.config));
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use fuse::MountPoint;
+use front::MountPoint;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, mkdirat, open, openat, readlinkat, statx, unlinkat,
 };

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use format::NvList;
 use format::uberblock::Uberblock;
+use front::Mounter;
 
 use crate::elsewhere::{self, Listener};
 use crate::error::ClientError;
@@ -35,14 +36,14 @@ pub struct Client {
     pub pid: u32,
 }
 
-/// Connects to the server of `pool`. `None` if there is none; then it also removes mounts of a dead server.
+/// Connects to the server of `pool`. `None` if there is none; then it also removes mounts of a dead server with `mounter`.
 ///
 /// # Errors
 /// Something listens there that cannot be used.
-pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientError> {
+pub fn connect(runtime: &Runtime, pool: &str, mounter: &dyn Mounter) -> Result<Option<Client>, ClientError> {
     // No server has a pool with an invalid name.
     let Ok(path) = runtime.socket(pool) else { return Ok(None) };
-    connect_at(path, pool)
+    connect_at(path, pool, mounter)
 }
 
 /// As [`connect`], but also finds a server of another login of this user, whose socket is in another folder. It is found by
@@ -53,17 +54,18 @@ pub fn connect(runtime: &Runtime, pool: &str) -> Result<Option<Client>, ClientEr
 pub fn connect_anywhere(
     runtime: &Runtime,
     pool: &str,
+    mounter: &dyn Mounter,
     devices: impl FnOnce() -> Vec<PathBuf>,
 ) -> Result<Option<Client>, ClientError> {
     let Ok(path) = runtime.socket(pool) else { return Ok(None) };
-    if let Some(client) = connect_at(path.clone(), pool)? {
+    if let Some(client) = connect_at(path.clone(), pool, mounter)? {
         return Ok(Some(client));
     }
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
     let devices = devices();
     let asked = Instant::now();
     while let Some(Listener { pid, socket }) = elsewhere::listener(&devices, name) {
-        let client = connect_at(socket.clone(), pool)?;
+        let client = connect_at(socket.clone(), pool, mounter)?;
         if client.is_some() || socket.exists() {
             return Ok(client);
         }
@@ -76,14 +78,14 @@ pub fn connect_anywhere(
     Ok(None)
 }
 
-fn connect_at(path: PathBuf, pool: &str) -> Result<Option<Client>, ClientError> {
+fn connect_at(path: PathBuf, pool: &str, mounter: &dyn Mounter) -> Result<Option<Client>, ClientError> {
     let asked = Instant::now();
     loop {
         let stream = match UnixStream::connect(&path) {
             Ok(stream) => stream,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                clean_mounts(pool);
+                clean_mounts(pool, mounter);
                 return Ok(None);
             }
             Err(source) => return Err(ClientError::Socket { path, source }),
@@ -267,14 +269,14 @@ impl Stopper {
 }
 
 /// Unmounts the mounts of `pool` that this user made and whose server is dead. Returns their places.
-pub fn clean_mounts(pool: &str) -> Vec<PathBuf> {
+pub fn clean_mounts(pool: &str, mounter: &dyn Mounter) -> Vec<PathBuf> {
     let of_pool = |dataset: &str| dataset.split('/').next() == Some(pool);
     let mut mounts = mountinfo::of_this_user().unwrap_or_default();
     mounts.retain(|mount| of_pool(&mount.dataset));
     let mut cleaned = Vec::new();
     // The topmost mounts come first, because a place below a dead mount is not accessible.
     for mount in mounts.iter().rev() {
-        match fuse::detach_dead(&mount.point, mount.id) {
+        match mounter.detach_dead(&mount.point, mount.id) {
             Ok(true) => cleaned.push(mount.point.clone()),
             Ok(false) => {}
             Err(error) => tracing::warn!(point = %mount.point.display(), %error, "a dead mount stays"),
@@ -306,7 +308,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
             drop((stream, listener));
         });
-        assert!(connect(&runtime, "nobodys-pool").unwrap().is_none());
+        assert!(connect(&runtime, "nobodys-pool", &fuse::Fuse).unwrap().is_none());
         dying.join().unwrap();
     }
 
@@ -331,7 +333,7 @@ mod tests {
         let mut said = std::io::BufReader::new(stranger.stdout.take().unwrap());
         let mut line = String::new();
         std::io::BufRead::read_line(&mut said, &mut line).unwrap();
-        let error = connect(&runtime, "tank").unwrap_err();
+        let error = connect(&runtime, "tank", &fuse::Fuse).unwrap_err();
         assert!(matches!(error, ClientError::Stranger { user: 65534, .. }), "{error}");
         std::io::Read::read_to_string(&mut said, &mut line).unwrap();
         assert_eq!(line, "ready\n0\n", "it got something");

@@ -2,7 +2,7 @@
 //!
 //! From:   commands (`cenote export`), and a user property of each exported dataset, with which a restarted server restores
 //!         the exports.
-//! To:     `nbd`, which serves the clients.
+//! To:     a front end ([`VolumeServer`]), which serves the clients.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use format::objset::ObjsetType;
-use nbd::{Address, Export, Serving, StartError};
+use front::{Address, ServedVolume, StartError, VolumeExport, VolumeServer};
 use pool::props::{DatasetKind, Source, Value};
 use pool::{Pool, private};
 use zpl::Volume;
@@ -77,9 +77,9 @@ impl Told {
         format!("{place}{}", if self.read_only { READ_ONLY } else { "" })
     }
 
-    /// Reads the property; `None` for an invalid value.
+    /// Reads the property; `None` for an invalid value. `port` is the port of an address that names none.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Told> {
+    pub fn parse(text: &str, port: u16) -> Option<Told> {
         let (place, read_only) = match text.strip_suffix(READ_ONLY) {
             Some(place) => (place, true),
             None => (text, false),
@@ -87,7 +87,7 @@ impl Told {
         let address = match place.split_once('=') {
             None if place == "on" => None,
             Some(("socket", path)) if path.starts_with('/') => Some(Address::Unix(PathBuf::from(path))),
-            Some(("listen", address)) => Some(Address::tcp(address).ok()?),
+            Some(("listen", address)) => Some(Address::tcp(address, port).ok()?),
             _ => return None,
         };
         Some(Told { address, read_only })
@@ -110,24 +110,25 @@ pub struct Exported {
 /// The exports of a pool.
 pub(crate) struct Exports {
     runtime: Runtime,
-    served: Mutex<BTreeMap<String, Serving>>,
+    volumes: Arc<dyn VolumeServer>,
+    served: Mutex<BTreeMap<String, Box<dyn ServedVolume>>>,
 }
 
-fn shown(dataset: &str, serving: &Serving) -> Exported {
+fn shown(dataset: &str, serving: &dyn ServedVolume) -> Exported {
     Exported {
         dataset: dataset.to_owned(),
-        uri: serving.address().uri(dataset),
-        read_only: serving.export().is_read_only(),
+        uri: serving.uri(),
+        read_only: serving.is_read_only(),
         clients: serving.clients(),
     }
 }
 
 impl Exports {
-    pub(crate) fn new(runtime: Runtime) -> Exports {
-        Exports { runtime, served: Mutex::default() }
+    pub(crate) fn new(runtime: Runtime, volumes: Arc<dyn VolumeServer>) -> Exports {
+        Exports { runtime, volumes, served: Mutex::default() }
     }
 
-    fn served(&self) -> MutexGuard<'_, BTreeMap<String, Serving>> {
+    fn served(&self) -> MutexGuard<'_, BTreeMap<String, Box<dyn ServedVolume>>> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,9 +176,10 @@ impl Exports {
             let volume = pool.open(name).map_err(zpl::Error::from).and_then(Volume::open);
             volume.map_err(|error| error.to_string())
         };
-        let export = Export::new(dataset, told.read_only, Arc::new(open));
-        let serving = Serving::start(export, &address)?;
-        let exported = shown(dataset, &serving);
+        let export =
+            VolumeExport { name: dataset.to_owned(), read_only: told.read_only, open: Arc::new(open) };
+        let serving = self.volumes.serve(export, &address)?;
+        let exported = shown(dataset, &*serving);
         served.insert(dataset.to_owned(), serving);
         Ok(exported)
     }
@@ -198,7 +200,7 @@ impl Exports {
 
     /// All exports.
     pub(crate) fn list(&self) -> Vec<Exported> {
-        self.served().iter().map(|(dataset, serving)| shown(dataset, serving)).collect()
+        self.served().iter().map(|(dataset, serving)| shown(dataset, &**serving)).collect()
     }
 
     /// Ends all exports, because the pool is being exported.
@@ -229,7 +231,7 @@ impl Exports {
             // An inherited or received value belongs to another dataset.
             let Ok(Some((text, Source::Local))) = pool.user_property(&info, PROPERTY) else { continue };
             let name = &info.name;
-            let Some(told) = Told::parse(&text) else {
+            let Some(told) = Told::parse(&text, self.volumes.port()) else {
                 tracing::warn!(
                     dataset = name,
                     text,
@@ -275,10 +277,10 @@ mod tests {
         for text in
             ["on", "on,ro", "socket=/run/a b,c", "socket=/x,ro", "listen=127.0.0.1:1", "listen=[::]:5,ro"]
         {
-            assert_eq!(Told::parse(text).unwrap().text(), text);
+            assert_eq!(Told::parse(text, 10809).unwrap().text(), text);
         }
         for bad in ["", "off", "socket=x", "listen=host:1", ",ro", "on=1"] {
-            assert_eq!(Told::parse(bad), None, "{bad}");
+            assert_eq!(Told::parse(bad, 10809), None, "{bad}");
         }
     }
 }

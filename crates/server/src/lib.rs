@@ -1,7 +1,8 @@
 //! One process per imported pool: it owns the pool, its mounts and its control socket.
 //!
-//! From:   `cli`, which starts it and asks it to carry out command lines ([`Commands`] is how it does that).
-//! To:     `pool`, `fuse`, `nbd`, and clients in other processes, which speak through [`client`].
+//! From:   `cli`, which starts it, gives it the front ends and asks it to carry out command lines ([`Commands`] is how it
+//!         does that).
+//! To:     `pool`, the front ends ([`FrontEnds`]), and clients in other processes, which speak through [`client`].
 //! The reasons are in docs/decisions/0007-server-and-clients.md.
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ mod elsewhere;
 mod error;
 mod exports;
 mod figures;
+mod front_ends;
 mod live;
 mod log;
 pub mod messages;
@@ -30,9 +32,9 @@ pub use client::Client;
 pub use error::{ClientError, Closed, ServeError};
 pub use exports::{ExportError, Exported, Told as ExportTold};
 pub use figures::{Counters, Figures, Halted, LeafCounters, MemberFigures, Silence};
+pub use front_ends::FrontEnds;
 pub use live::Live;
 pub use mounts::{BeginError, Change, Exchanged, Kind, MountError, Report, Unmounted};
-pub use nbd::Address as ExportAddress;
 pub use plan::{Overrides, Told};
 pub use runtime::Runtime;
 pub use secrets::keep_secrets;

@@ -10,12 +10,12 @@ use pool::props::Source;
 use pool::{Dataset, Pool, SnapshotKey};
 use zpl::session::Notice;
 
-use crate::Runtime;
 use crate::error::Closed;
 use crate::exports::{self, ExportError, Exported, Exports, Told as ExportTold};
 use crate::messages::Refusal;
 use crate::mounts::{BeginError, Change, Exchanged, Kind, MountError, Mounts, Report, Unmounted};
 use crate::plan::{Overrides, Told};
+use crate::{FrontEnds, Runtime};
 
 /// The live pool with its mounts.
 pub struct Live {
@@ -38,13 +38,14 @@ impl std::fmt::Debug for Live {
 
 impl Live {
     /// `is_distrusted`: an untrusted user may have made the pool.
-    pub(crate) fn new(pool: Pool, runtime: Runtime, is_distrusted: bool) -> Live {
+    pub(crate) fn new(pool: Pool, runtime: Runtime, front_ends: FrontEnds, is_distrusted: bool) -> Live {
+        let FrontEnds { mounter, volumes } = front_ends;
         Live {
             name: pool.name(),
             guid: AtomicU64::new(pool.guid().0),
             pool: Mutex::new(Some(Arc::new(pool))),
-            exports: Exports::new(runtime.clone()),
-            mounts: Mounts::new(runtime, is_distrusted),
+            exports: Exports::new(runtime.clone(), volumes),
+            mounts: Mounts::new(runtime, mounter, is_distrusted),
             turn: Mutex::default(),
             closing: AtomicBool::new(false),
         }
@@ -383,7 +384,7 @@ impl Live {
     /// [`Live::refresh`] undoes it.
     ///
     /// # Errors
-    /// A file is open for writing ([`fuse::MountError::Busy`]), or the kernel refuses.
+    /// A file is open for writing ([`front::MountError::Busy`]), or the kernel refuses.
     pub fn make_read_only(&self, top: &str) -> Result<(), MountError> {
         self.mounts.make_read_only(&*self.pool()?, top)
     }

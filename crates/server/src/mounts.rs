@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use fuse::MountOptions;
+use front::{MountOptions, Mounted, Mounter};
 use pool::{DatasetInfo, Pool, SnapshotKey};
 use zpl::Filesystem;
 use zpl::session::Notice;
@@ -44,7 +44,7 @@ struct Mount {
     overrides: Overrides,
     /// It is where mount(8) was told.
     told: bool,
-    handle: Arc<fuse::Mounted>,
+    handle: Arc<dyn Mounted>,
 }
 
 impl Mount {
@@ -100,6 +100,7 @@ impl Down {
 /// The mounts of one pool.
 pub(crate) struct Mounts {
     runtime: Runtime,
+    mounter: Arc<dyn Mounter>,
     /// Never held during a call to the kernel that may cause a request to this server.
     table: Mutex<Vec<Mount>>,
     /// Mounts that other programs unmounted and that are still in use. Locked after `table`.
@@ -114,9 +115,10 @@ pub(crate) struct Mounts {
 }
 
 impl Mounts {
-    pub(crate) fn new(runtime: Runtime, is_distrusted: bool) -> Mounts {
+    pub(crate) fn new(runtime: Runtime, mounter: Arc<dyn Mounter>, is_distrusted: bool) -> Mounts {
         Mounts {
             runtime,
+            mounter,
             table: Mutex::default(),
             left: Mutex::default(),
             made: Mutex::default(),
@@ -244,7 +246,7 @@ impl Mounts {
             Some(handle) => handle,
             None => {
                 let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
-                Arc::new(fuse::mount_on(fs, &at, &options)?)
+                self.mounter.mount_on(fs, &at, &options)?
             }
         };
         tracing::info!(dataset = plan.dataset, point = %point.display(), "mounted");
@@ -367,7 +369,7 @@ impl Mounts {
         datasets: &[String],
         force: bool,
     ) -> Result<Vec<Down>, Unmounted> {
-        let mut wanted: Vec<(PathBuf, Down, Arc<fuse::Mounted>)> = {
+        let mut wanted: Vec<(PathBuf, Down, Arc<dyn Mounted>)> = {
             let table = self.table();
             let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
             wanted.map(|m| (m.seen_at().to_path_buf(), m.as_it_is(), m.handle.clone())).collect()
@@ -376,7 +378,7 @@ impl Mounts {
         let mut down = Vec::new();
         let mut failed = None;
         for (_, mount, handle) in wanted {
-            if let Err(error) = unmount(&handle, force) {
+            if let Err(error) = unmount(&*handle, force) {
                 failed = Some(Unmounted::of(handle.point(), error));
                 break;
             }
@@ -412,7 +414,7 @@ impl Mounts {
     }
 
     /// Removes an unmounted file system from the table, with its link.
-    fn forget(&self, handle: &Arc<fuse::Mounted>) {
+    fn forget(&self, handle: &Arc<dyn Mounted>) {
         let mut table = self.table();
         let at = table.iter().position(|mount| Arc::ptr_eq(&mount.handle, handle));
         let mount = at.map(|at| table.remove(at));
@@ -424,7 +426,8 @@ impl Mounts {
 
     /// Makes the kernel write back its dirty pages, and waits for the writes.
     pub(crate) fn write_back(&self) {
-        let with_held = |mount: &Mount| (mount.dataset.clone(), mount.handle.clone(), mount.handle.held());
+        let with_held =
+            |mount: &Mount| (mount.dataset.clone(), mount.handle.clone(), mount.handle.clone().held());
         let mounts: Vec<_> = self.table().iter().map(with_held).collect();
         for (dataset, handle, _) in &mounts {
             if let Err(error) = handle.write_back() {
@@ -433,8 +436,8 @@ impl Mounts {
         }
         // All mounts at once, because they are served in parallel.
         let since = Instant::now();
-        for (dataset, handle, held) in &mounts {
-            if !handle.settle(*held, since) {
+        for (dataset, _, settle) in mounts {
+            if !settle(since) {
                 tracing::warn!(dataset, "the pool takes nothing of what was written");
             }
         }
@@ -502,19 +505,21 @@ impl Mounts {
 
 /// Runs an operation that a mount in use forbids. It waits for short uses, such as a starting process, a desktop, or a file
 /// that is being closed.
-fn patiently(act: impl Fn() -> Result<(), fuse::MountError>) -> Result<(), fuse::MountError> {
+fn patiently(act: impl Fn() -> Result<(), front::MountError>) -> Result<(), front::MountError> {
     for pause in BUSY_PAUSES {
         match act() {
-            Err(fuse::MountError::Busy(_)) => std::thread::sleep(pause),
+            Err(front::MountError::Busy(_)) => std::thread::sleep(pause),
             other => return other,
         }
     }
     act()
 }
 
-fn unmount(handle: &fuse::Mounted, force: bool) -> Result<(), fuse::MountError> {
+fn unmount(handle: &dyn Mounted, force: bool) -> Result<(), front::MountError> {
     match patiently(|| handle.unmount(false)) {
-        Err(fuse::MountError::Busy(_) | fuse::MountError::Elsewhere { .. }) if force => handle.unmount(true),
+        Err(front::MountError::Busy(_) | front::MountError::Elsewhere { .. }) if force => {
+            handle.unmount(true)
+        }
         done => done,
     }
 }

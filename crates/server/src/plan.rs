@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fuse::MountOptions;
+use front::MountOptions;
 use pool::props::dataset as props;
 use pool::props::{DatasetKind, Source, Value};
 use pool::{DatasetInfo, Pool, SyncMode};

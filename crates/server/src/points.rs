@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use fuse::MountPoint;
+use front::{MountPoint, Mounted};
 
 use crate::beneath::{self, Found};
 use crate::messages::Elsewhere;
@@ -78,7 +78,7 @@ impl Point {
 pub(crate) struct Link {
     pub inside: Inside,
     /// An unmount of that one does not wait for this link.
-    parent: Weak<fuse::Mounted>,
+    parent: Weak<dyn Mounted>,
     shown: zpl::session::ShownLink,
 }
 
@@ -88,7 +88,7 @@ impl Link {
     pub(crate) fn show(
         inside: &Inside,
         point: &Path,
-        mounts: impl Iterator<Item = Arc<fuse::Mounted>>,
+        mounts: impl Iterator<Item = Arc<dyn Mounted>>,
     ) -> Option<Link> {
         let above = mounts.filter(|mount| mount.is_alive() && inside.place.starts_with(mount.point()));
         let parent = above.max_by_key(|mount| mount.point().as_os_str().len())?;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -21,6 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::client::clean_mounts;
 use crate::error::ServeError;
+use crate::front_ends::FrontEnds;
 use crate::live::Live;
 use crate::messages::{Fresh, Job, PROTOCOL, Ready, Refusal, Reply, Request, Status, Stop};
 use crate::notify::notify;
@@ -81,6 +81,8 @@ pub struct Serve {
     pub found: Found,
     /// How it is opened.
     pub options: pool::Options,
+    /// How clients reach what is in it.
+    pub front_ends: FrontEnds,
     /// Where the socket goes.
     pub runtime: Runtime,
     /// The folder for the socket for other users; `None`: there is no such socket.
@@ -113,7 +115,7 @@ fn use_small_pages() {
 /// # Errors
 /// The pool cannot be opened or exported, or the socket not be made.
 pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError> {
-    let Serve { found, options, runtime, visitors, mount, background } = serve;
+    let Serve { found, options, front_ends, runtime, visitors, mount, background } = serve;
     let system = |path: &std::path::Path| {
         let path = path.to_path_buf();
         move |source| ServeError::System { path, source }
@@ -138,12 +140,12 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     }
     let name = pool.name();
     runtime.create().map_err(system(runtime.folder()))?;
-    clean_mounts(&name);
+    clean_mounts(&name, &*front_ends.mounter);
     let socket = runtime.socket(&name).map_err(system(runtime.folder()))?;
-    let held = sockets::hold_name(&runtime, &name)?;
+    let held = sockets::hold_name(&runtime, &name, &*front_ends.mounter)?;
     let listener = sockets::listen(&socket, sockets::OWN_MODE).map_err(system(&socket))?;
-    let owner = other_owner(&found);
-    let live = Arc::new(Live::new(pool, runtime, owner.is_some()));
+    let owner = owner::other_owner(&found);
+    let live = Arc::new(Live::new(pool, runtime, front_ends, owner.is_some()));
     let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| system(&socket)(errno.into()))?;
     let server = Arc::new(Server {
         live,
@@ -160,7 +162,9 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     if mount.is_some() && owner.is_none() {
         server.live.restore_exports();
     }
-    ready.notes.extend(owner.filter(|_| mount.is_some()).and_then(|owner| distrust(&name, owner, mount)));
+    ready
+        .notes
+        .extend(owner.filter(|_| mount.is_some()).and_then(|owner| owner::distrust(&name, owner, mount)));
     let visitors = server.listen_to_visitors(visitors);
     if let Some(log) = &log
         && let Err(error) = start::say_ready(&ready, log)
@@ -178,26 +182,6 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     let _ = fs::remove_file(&socket);
     drop((listener, visitors, held));
     server.finish()
-}
-
-/// The other user who owns a device file of root's pool, and so can write anything into it.
-fn other_owner(found: &Found) -> Option<u32> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let files = found.devices.values().filter_map(|path| fs::metadata(pool::backing_file(path)).ok());
-    files.filter(|file| file.is_file()).map(|file| file.uid()).find(|owner| *owner != 0)
-}
-
-/// The remark about a pool in files of another user, unless mount options decide it.
-fn distrust(name: &str, owner: u32, given: Option<Overrides>) -> Option<String> {
-    let given = given.unwrap_or_default();
-    (given.setuid.is_none() || given.devices.is_none()).then(|| {
-        format!(
-            "'{name}' lies in files of user {owner}: set-id bits and devices in it have no effect \
-             (mount options 'suid' and 'dev' change that)"
-        )
-    })
 }
 
 /// A connection that is being served.
@@ -608,6 +592,7 @@ fn watch(stream: &UnixStream, done: &OwnedFd, stop: &AtomicBool) {
 }
 
 mod answers;
+mod owner;
 mod sockets;
 mod suspended;
 #[cfg(test)]

@@ -11,6 +11,10 @@ use std::ops::{Deref, DerefMut};
 pub enum Rank {
     /// The turn to begin or end a scrub.
     ScrubTurn,
+    /// What the crate `zpl` keeps of one open dataset, while it is made.
+    Opened,
+    /// Moves of directories to another parent.
+    Renames,
     /// Names in directories; several in the order of their shards.
     Names,
     /// Files and directories; several in the order of their shards.
@@ -21,18 +25,36 @@ pub enum Rank {
     Zap,
     /// The state of the txgs.
     Txgs,
+    /// The jobs of the open txg.
+    Jobs,
+    /// The table of open datasets.
+    OpenDatasets,
+    /// Datasets with intent logs.
+    LoggedDatasets,
+    /// Datasets that the open txg changes.
+    DirtyDatasets,
     /// The state of an intent log.
     Log,
     /// Space that is set aside for intent logs.
     LogSpace,
+    /// Operations that wait for a device.
+    Suspended,
     /// Space that is promised to transactions.
     Promises,
+    /// What owners may come to use.
+    Pending,
     /// The table of objects of an objset.
     Objects,
     /// The state of an object.
     Object,
     /// The objects of an objset that the open txg changes.
     DirtyList,
+    /// How each leaf takes part.
+    Members,
+    /// States on the disks that others read.
+    Leases,
+    /// The newest events.
+    Events,
 }
 
 impl Rank {

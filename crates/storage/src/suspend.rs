@@ -11,6 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use crate::rank::{Rank, Ranked};
 use crate::{ReadError, WriteError, interrupt};
 
 /// What a refused write does (the pool property `failmode`).
@@ -109,13 +110,19 @@ impl MaybeRefused for ReadError {
     }
 }
 
+/// The state, held.
+type Locked<'a> = Ranked<MutexGuard<'a, State>>;
+
 impl Suspension {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding the suspension state")
+    fn lock(&self) -> Locked<'_> {
+        let lock = || self.state.lock().expect("no code panics while holding the suspension state");
+        Ranked::lock(Rank::Suspended, lock)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).expect("no code panics while holding the suspension state")
+    fn wait<'a>(&self, state: Locked<'a>) -> Locked<'a> {
+        let wait =
+            |state| self.changed.wait(state).expect("no code panics while holding the suspension state");
+        state.wait(wait)
     }
 
     /// From now on refused operations wait. Somebody must be able to call [`Suspension::retry`].
@@ -189,7 +196,7 @@ impl Suspension {
             let seen = state.retries;
             state.waiting += 1;
             while state.retries == seen && !state.given_up && !interrupt::is_wanted() {
-                state = interrupt::wait(&self.changed, state);
+                state = state.wait(|state| interrupt::wait(&self.changed, state));
             }
             state.waiting -= 1;
             // A retry counts the waiting operations, so an interrupt ends a wait only before the retry.
@@ -215,8 +222,10 @@ impl Suspension {
             if state.retrying == 0 || left.is_zero() {
                 return state.refused.clone();
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.expect("no code panics while holding the suspension state").0;
+            state = state.wait(|state| {
+                let waited = self.changed.wait_timeout(state, left);
+                waited.expect("no code panics while holding the suspension state").0
+            });
         }
     }
 
@@ -250,7 +259,7 @@ impl Suspension {
                 && !interrupt::is_wanted()
         };
         while waits(&state) {
-            state = interrupt::wait(&self.changed, state);
+            state = state.wait(|state| interrupt::wait(&self.changed, state));
         }
         state.refused.is_none()
     }

@@ -48,6 +48,17 @@ enum Times {
     Kept,
 }
 
+/// A write to a file.
+struct Written<'a> {
+    id: ObjectId,
+    /// Byte at which it begins.
+    offset: u64,
+    data: &'a [u8],
+    times: Times,
+    /// Whether a program was told that it is written.
+    reach: Reach,
+}
+
 impl Filesystem {
     /// A regular file, for reading. The caller holds its lock.
     pub(crate) fn file(&self, id: ObjectId) -> Result<(Arc<Object>, Znode)> {
@@ -163,7 +174,9 @@ impl Filesystem {
     /// [`Error::NotPermitted`] as the file's flags have it; [`Error::FileTooBig`]; [`Error::NoSpace`], [`Error::Quota`]: the
     /// steps before stay written.
     pub fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.changing(|| self.write_steps(id, (offset, data), Times::Now, Reach::Limits))
+        self.changing(|| {
+            self.write_steps(&Written { id, offset, data, times: Times::Now, reach: Reach::Limits })
+        })
     }
 
     /// As [`Filesystem::write`], for a write-back cache. The cache sets the time of the write separately with
@@ -172,33 +185,26 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::write`].
     pub fn write_back(&self, id: ObjectId, offset: u64, data: &[u8], reach: Reach) -> Result<()> {
-        self.changing(|| self.write_steps(id, (offset, data), Times::Kept, reach))
+        self.changing(|| self.write_steps(&Written { id, offset, data, times: Times::Kept, reach }))
     }
 
-    /// Writes `data` at `offset` in steps of one transaction each.
-    fn write_steps(&self, id: ObjectId, range: (u64, &[u8]), times: Times, reach: Reach) -> Result<()> {
-        let end = end_of(range.0, range.1.len())?;
-        let mut at = range.0;
+    /// Writes in steps of one transaction each.
+    fn write_steps(&self, written: &Written<'_>) -> Result<()> {
+        let end = end_of(written.offset, written.data.len())?;
+        let mut at = written.offset;
         while at < end {
-            at = self.retrying(|| self.write_steps_from(at, id, range, times, reach))?;
+            at = self.retrying(|| self.write_steps_from(at, written))?;
         }
         Ok(())
     }
 
     /// Runs the steps from `at` on under one lock, until a step must wait. Returns the offset of the next step.
-    fn write_steps_from(
-        &self,
-        from: u64,
-        id: ObjectId,
-        range: (u64, &[u8]),
-        times: Times,
-        reach: Reach,
-    ) -> Result<u64> {
-        let end = end_of(range.0, range.1.len())?;
-        let _node = self.inner.nodes.write(id);
+    fn write_steps_from(&self, from: u64, written: &Written<'_>) -> Result<u64> {
+        let end = end_of(written.offset, written.data.len())?;
+        let _node = self.inner.nodes.write(written.id);
         let mut at = from;
         while at < end {
-            match self.write_one_step(at, id, range, times, reach) {
+            match self.write_one_step(at, written) {
                 Ok(next) => at = next,
                 Err(Error::Waits(_)) if at > from => break,
                 Err(error) => return Err(error),
@@ -209,14 +215,8 @@ impl Filesystem {
 
     /// Writes the bytes of one transaction from `at` on. The caller holds the lock of the file. Returns the offset of the
     /// next step.
-    fn write_one_step(
-        &self,
-        at: u64,
-        id: ObjectId,
-        (offset, data): (u64, &[u8]),
-        times: Times,
-        reach: Reach,
-    ) -> Result<u64> {
+    fn write_one_step(&self, at: u64, written: &Written<'_>) -> Result<u64> {
+        let Written { id, offset, data, times, reach } = *written;
         let end = end_of(offset, data.len())?;
         let (object, mut znode) = self.file_for_change(id)?;
         if at == offset {
@@ -272,7 +272,10 @@ impl Filesystem {
     pub fn write_record(&self, id: ObjectId, offset: u64, mut data: Vec<u8>) -> Result<()> {
         self.changing(|| match self.retrying(|| self.write_whole(id, offset, &mut data))? {
             true => Ok(()),
-            false => self.write_steps(id, (offset, &data), Times::Now, Reach::Limits),
+            false => {
+                let data = &data;
+                self.write_steps(&Written { id, offset, data, times: Times::Now, reach: Reach::Limits })
+            }
         })
     }
 

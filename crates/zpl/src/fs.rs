@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use dmu::rank::Rank;
+use dmu::rank::{Rank, Ranked};
 use dmu::{Object, Objset, zap};
 use format::objset::{FLAG_PROJECT_QUOTA, ObjsetType};
 use format::zap::Value;
@@ -16,6 +16,7 @@ use crate::attributes::{Attributes, Tables};
 use crate::change;
 use crate::legacy::{ENTRY_TYPES, SYSTEM_ATTRIBUTES};
 use crate::locks::Locks;
+use crate::open_table::OpenTable;
 use crate::owner::Quotas;
 use crate::pending::Pending;
 use crate::{Error, Result};
@@ -37,6 +38,9 @@ pub(crate) enum Case {
     Insensitive,
     Mixed,
 }
+
+/// All that are open.
+static FILESYSTEMS: OpenTable<Inner> = OpenTable::new();
 
 /// An open file system, or a snapshot of one. Clones share it.
 #[derive(Clone)]
@@ -63,7 +67,7 @@ pub(crate) struct Inner {
     /// Locks of all objects, for changes of their attributes and contents.
     pub(crate) nodes: Locks,
     /// Held while a directory moves to another parent, so that no circle of directories can arise.
-    pub(crate) renames: Mutex<()>,
+    renames: Mutex<()>,
     /// The objects that are open.
     handles: Mutex<HashMap<ObjectId, Opened>>,
 }
@@ -146,7 +150,7 @@ impl Filesystem {
 
     /// Opens the file system as of the last sync before a crash. All openers share its locks and handles.
     pub(crate) fn open_as_it_is(dataset: Arc<Dataset>) -> Result<Filesystem> {
-        let inner = dataset.shared(|| Inner::of(dataset.clone()).map(Arc::new))?;
+        let inner = FILESYSTEMS.share(&dataset, || Inner::of(dataset.clone()))?;
         let fs = Filesystem { inner };
         fs.directory(fs.root())?;
         Ok(fs)
@@ -190,6 +194,12 @@ impl Filesystem {
     /// normflags of directories.
     pub(crate) fn normflags(&self) -> u64 {
         self.inner.normalization | if self.inner.case == Case::Sensitive { 0 } else { UPPER }
+    }
+
+    /// Held while a directory moves to another parent: no other directory moves meanwhile.
+    pub(crate) fn rename_turn(&self) -> Ranked<MutexGuard<'_, ()>> {
+        let lock = || self.inner.renames.lock().expect("no code panics while holding the rename lock");
+        Ranked::lock(Rank::Renames, lock)
     }
 
     /// Blocks the caller as the write throttle demands. A change calls this before it takes locks, so that no other thread

@@ -27,6 +27,7 @@ mod locks;
 mod log;
 mod logged;
 mod node;
+mod open_table;
 mod owner;
 mod path;
 mod pending;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use dmu::rank::{Rank, Ranked};
 use format::Txg;
 
 use crate::owner::{Amount, Owner};
@@ -22,8 +23,10 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    fn added(&self) -> MutexGuard<'_, HashMap<Account, Vec<(Txg, u64)>>> {
-        self.added.lock().expect("no code panics while holding the pending use")
+    fn added(&self) -> Ranked<MutexGuard<'_, HashMap<Account, Vec<(Txg, u64)>>>> {
+        Ranked::lock(Rank::Pending, || {
+            self.added.lock().expect("no code panics while holding the pending use")
+        })
     }
 
     /// Adds `amount` in `txg`. `synced` is the newest txg on disk.

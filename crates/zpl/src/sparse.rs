@@ -21,6 +21,16 @@ pub enum Seek {
     Hole,
 }
 
+/// What is left to copy, from a byte of one file to a byte of another.
+struct CopyStep {
+    from: ObjectId,
+    from_offset: u64,
+    to: ObjectId,
+    to_offset: u64,
+    /// Bytes.
+    len: u64,
+}
+
 impl Filesystem {
     /// The first byte at or behind `offset` that is data, or in a hole; `None` when there is none (`ENXIO`). A single
     /// block whose size is no power of two counts as data, as in OpenZFS.
@@ -122,8 +132,14 @@ impl Filesystem {
         let mut buf = Vec::new();
         let mut done = 0;
         while done < len {
-            let at = (from.0, from.1.saturating_add(done));
-            match self.copy_step(at, (to.0, to.1.saturating_add(done)), len - done, &mut buf) {
+            let step = CopyStep {
+                from: from.0,
+                from_offset: from.1.saturating_add(done),
+                to: to.0,
+                to_offset: to.1.saturating_add(done),
+                len: len - done,
+            };
+            match self.copy_step(&step, &mut buf) {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
                 // Returns the copied bytes first. The caller then asks for the rest and gets the error.
@@ -135,26 +151,21 @@ impl Filesystem {
     }
 
     /// Copies a piece of data, or a hole; 0 at the end of the source.
-    fn copy_step(
-        &self,
-        from: (ObjectId, u64),
-        to: (ObjectId, u64),
-        len: u64,
-        buf: &mut Vec<u8>,
-    ) -> Result<u64> {
-        match self.run(from.0, from.1, from.1.saturating_add(len))? {
+    fn copy_step(&self, step: &CopyStep, buf: &mut Vec<u8>) -> Result<u64> {
+        let CopyStep { from, from_offset, to, to_offset, len } = *step;
+        match self.run(from, from_offset, from_offset.saturating_add(len))? {
             None => Ok(0),
             Some((Seek::Hole, end)) => {
-                let len = end - from.1;
-                let reach = end_of(to.1, len as usize)?;
-                self.punch(to.0, to.1, len)?;
-                self.extend(to.0, reach)?;
+                let len = end - from_offset;
+                let reach = end_of(to_offset, len as usize)?;
+                self.punch(to, to_offset, len)?;
+                self.extend(to, reach)?;
                 Ok(len)
             }
             Some((Seek::Data, end)) => {
-                buf.resize(COPY_STEP.min(end - from.1) as usize, 0);
-                let got = self.read(from.0, from.1, buf)?;
-                self.write(to.0, to.1, &buf[..got])?;
+                buf.resize(COPY_STEP.min(end - from_offset) as usize, 0);
+                let got = self.read(from, from_offset, buf)?;
+                self.write(to, to_offset, &buf[..got])?;
                 Ok(got as u64)
             }
         }

@@ -255,7 +255,7 @@ pub fn turning_read_only(live: &Live, name: &str, action: Action<'_>) -> Result<
         // Those that were made so before it.
         live.refresh(None);
         match error {
-            MountError::Fuse(fuse::MountError::Busy(_)) => action.failed(reason::BUSY),
+            MountError::Front(front::MountError::Busy(_)) => action.failed(reason::BUSY),
             error => action.failed(error),
         }
     })
@@ -273,7 +273,7 @@ pub fn refresh(
     let Some(live) = call.live() else { return Ok(()) };
     for (dataset, error) in live.refresh(settled) {
         let why = match error {
-            MountError::Fuse(fuse::MountError::Busy(_)) => reason::BUSY.to_owned(),
+            MountError::Front(front::MountError::Busy(_)) => reason::BUSY.to_owned(),
             error => error.to_string(),
         };
         console.complain(Failure::refused(format!(

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use format::config::{PoolState, VdevConfig, VdevKind};
 use format::{Guid, label};
 use pool::known::KnownPool;
-use pool::{AuxKind, AuxVdev, Found};
+use pool::{AuxKind, AuxVdev, Found, Pool};
 use scan::{ScanStatus, Scans as _};
 use server::{Figures, Halted, MemberFigures, Silence};
+use storage::allocator;
 use storage::host::{Access, Disk, FileDisk};
-use storage::{Vdevs, allocator};
 
 pub use super::naming::Naming;
 use crate::around::Surroundings;
@@ -183,8 +183,8 @@ impl VdevView {
     }
 
     /// Gives a top-level vdev and all below it the class that the open pool knows.
-    fn classify(&mut self, vdevs: &Vdevs) {
-        let class = match self.top.and_then(|id| vdevs.tops().get(id as usize)).map(|top| top.class) {
+    fn classify(&mut self, pool: &Pool) {
+        let class = match self.top.and_then(|id| pool.class_of(id)) {
             Some(allocator::Class::Special) => Class::Special,
             Some(allocator::Class::Dedup) => Class::Dedup,
             _ => return,
@@ -400,7 +400,7 @@ impl PoolView {
             Body::Open(session) => {
                 let config = session.pool().info().config;
                 let mut tree = tops(config.tree.children.iter(), &session.devices, naming);
-                tree.iter_mut().for_each(|vdev| vdev.classify(session.pool().storage().vdevs()));
+                tree.iter_mut().for_each(|vdev| vdev.classify(session.pool()));
                 let leaves = session.pool().leaves();
                 let sizes: BTreeMap<u64, u64> = leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
                 let members = self.members();

@@ -219,10 +219,9 @@ pub(crate) fn note_devices_of(
 ) -> Result<(), pool::known::KnownError> {
     let config = pool.info().config;
     let named = |raw: &Vec<u8>| PathBuf::from(String::from_utf8_lossy(raw).into_owned());
-    let vdevs = pool.storage().vdevs();
     // What the pool says of a device may be where it was on another machine.
     let open: BTreeMap<u64, PathBuf> =
-        vdevs.leaves().map(|leaf| (leaf.guid, state::absolute(leaf.disk.path()))).collect();
+        pool.leaves().map(|leaf| (leaf.guid, state::absolute(leaf.disk.path()))).collect();
     let place = |leaf: &VdevConfig| {
         let place = open.get(&leaf.guid.0).or_else(|| known.get(&leaf.guid.0)).cloned();
         place.or_else(|| leaf.path.as_ref().map(named))

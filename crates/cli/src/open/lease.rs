@@ -9,6 +9,7 @@ use server::{Client, Runtime};
 use storage::host::{Access, FileDisk, OpenError};
 
 use super::{Intent, NotOpen};
+use crate::front_ends::MOUNTER;
 
 /// Whether a process holds one of the devices. A copy of a device has the name and guid of the server's pool, but no process
 /// holds it.
@@ -43,7 +44,7 @@ pub(super) fn connected(name: &str, found: &Found) -> Result<Option<Client>, Not
         return Ok(None);
     }
     let devices = || found.devices.values().cloned().collect();
-    let client = server::client::connect_anywhere(&Runtime::of_user(), name, devices);
+    let client = server::client::connect_anywhere(&Runtime::of_user(), name, MOUNTER, devices);
     let client = client.map_err(|source| NotOpen::Server { name: name.to_owned(), source })?;
     Ok(client.filter(|client| client.guid == found.config.pool_guid.0))
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use front::Address;
 
 use crate::place::{Place, PoolPath};
 
@@ -265,7 +266,7 @@ pub struct Export {
     pub socket: Option<PathBuf>,
     /// Listen on TCP, as in 127.0.0.1:10809. Everyone who can connect to the address can use the volume.
     #[arg(long, value_name = "ADDRESS[:PORT]|PORT", value_parser = tcp)]
-    pub listen: Option<server::ExportAddress>,
+    pub listen: Option<Address>,
     /// Clients may not write.
     #[arg(long)]
     pub read_only: bool,
@@ -285,8 +286,8 @@ pub struct Unexport {
 }
 
 /// An address of TCP.
-fn tcp(text: &str) -> Result<server::ExportAddress, String> {
-    server::ExportAddress::tcp(text).map_err(|error| error.to_string())
+fn tcp(text: &str) -> Result<Address, String> {
+    Address::tcp(text, nbd::PORT).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 //! From:   the server of the pool, which these commands are carried out by.
 //! To:     its exports.
 
-use server::ExportAddress as Address;
+use front::Address;
 use server::{ExportTold, Exported};
 
 use super::{Export, Unexport};

@@ -9,6 +9,7 @@ use super::Serve;
 use crate::around::Surroundings;
 use crate::compat::zfs_mount::{self, INVALID};
 use crate::config;
+use crate::front_ends;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
 use crate::out::Console;
@@ -39,7 +40,8 @@ pub fn run(
     let background = args.ready.then(|| log_of(name));
     let visitors = server::visitors::folder_of_server().filter(|_| config::lets_others_look());
     let runtime = Runtime::of_user();
-    let serve = server::Serve { found, options, runtime, visitors, mount, background };
+    let serve =
+        server::Serve { found, options, front_ends: front_ends::all(), runtime, visitors, mount, background };
     server::serve(serve, commands.clone()).map_err(|error| match error {
         server::ServeError::Pool(source) => NotOpen::Failed { name: name.to_owned(), source }.into(),
         error => Action::Open(name).failed(error),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use format::blkptr::BlockPtr;
-use format::config::VERSION_FEATURES;
+use format::config::{PoolConfig, VERSION_FEATURES};
 use format::uberblock::{Mmp, Uberblock};
 use format::{Guid, Txg};
-use storage::{Leaf, TopVdev};
+use storage::{Leaf, Storage, TopVdev};
 
 use super::SyncState;
 use crate::Result;
@@ -18,6 +18,21 @@ use crate::state::Inner;
 /// one.
 fn check_config(is_written: bool, config: Txg, txg: Txg) {
     assert!(!is_written || config == txg, "labels of txg {config} around the uberblock of txg {txg}");
+}
+
+/// Writes the configuration into the half of the labels that `half` says of each leaf; when all are durable, reads them
+/// back.
+fn write_half(storage: &Storage, config: &PoolConfig, half: impl Fn(&Leaf) -> Option<Half>) -> Result<()> {
+    storage.on_written_leaves(|_, leaf| match half(leaf) {
+        Some(half) => labels::write_config(&leaf.disk, config, Guid(leaf.guid), half),
+        None => Ok(()),
+    })?;
+    storage.flush()?;
+    storage.on_written_leaves(|_, leaf| match half(leaf) {
+        Some(half) => labels::prove_config(&leaf.disk, config, Guid(leaf.guid), half),
+        None => Ok(()),
+    })?;
+    Ok(())
 }
 
 /// Makes `root` the state of the pool. Everything that it reaches is durable.
@@ -43,21 +58,17 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
     }
     let written = state.config_on_disk();
     check_config(config_dirty, written.txg, txg);
-    let write_half = |leaf: &Leaf, half: Option<Half>| match half {
-        Some(half) => labels::write_config(&leaf.disk, &written, Guid(leaf.guid), half),
-        None => Ok(()),
-    };
-    storage.on_written_leaves(|_, leaf| write_half(leaf, halves.get(&leaf.guid).copied()))?;
+    let first = |leaf: &Leaf| halves.get(&leaf.guid).copied();
+    let second = |leaf: &Leaf| first(leaf).map(Half::other);
     if config_dirty {
-        storage.flush()?;
+        write_half(storage, &written, first)?;
     }
     storage.on_written_leaves(|top, leaf| labels::write_uberblock(&leaf.disk, &uberblock, top.ashift))?;
     // Now, and only now, txg is the state of the pool.
     storage.flush()?;
     storage.set_unsynced(txg.next());
-    storage.on_written_leaves(|_, leaf| write_half(leaf, halves.get(&leaf.guid).map(|half| half.other())))?;
     if config_dirty {
-        inner.storage.flush()?;
+        write_half(storage, &written, second)?;
     }
     drop(written);
     state.uberblock = uberblock;

@@ -4,7 +4,6 @@
 //! To:     `dsl`, which changes objects of the MOS; then, in this crate, the open datasets, the intent logs and the
 //!         allocator.
 
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
 use dsl::change::{Change, Effect};
@@ -24,8 +23,8 @@ impl Syncing<'_> {
             view: inner.view(),
             tx: &self.tx,
             features: &mut self.state.features,
-            is_used: &|id| inner.is_used(id),
-            user: inner.user,
+            is_used: &|id| inner.open.is_used(id),
+            user: inner.terms.user(),
             effects: Vec::new(),
         };
         let done = change(&mut under_way)?;
@@ -40,15 +39,15 @@ impl Syncing<'_> {
             Effect::Closed(id) => self.close(id),
             Effect::Moved { from, to } => self.rename_below(&from, &to),
             Effect::Renamed { id, name } => {
-                let open = self.inner.datasets().get(&id).and_then(Weak::upgrade);
+                let open = self.inner.open.get(id);
                 open.into_iter().for_each(|dataset| dataset.rename(name.clone()));
             }
             Effect::LogEnded { head, root } => self.free_log_of(head, &root)?,
             Effect::LogMoved { from, to } => {
                 // The log goes with its blocks, which belong to the old contents of the head.
-                let logged = self.inner.logged().remove(&from);
+                let logged = self.inner.open.logged().remove(&from);
                 if let Some(dataset) = logged {
-                    self.inner.logged().insert(to, dataset);
+                    self.inner.open.logged().insert(to, dataset);
                 }
             }
             Effect::LogOfSnapshot { head, dir, name } => self.forget_log(head, dir, name)?,
@@ -76,7 +75,7 @@ impl Syncing<'_> {
 
     /// Takes a dataset that nobody uses out of the table.
     fn close(&self, id: ObjectId) {
-        let open = self.inner.datasets().remove(&id).and_then(|known| known.upgrade());
+        let open = self.inner.open.forget(id);
         if let Some(dataset) = open {
             dataset.destroyed.store(true, Ordering::Release);
         }
@@ -84,7 +83,7 @@ impl Syncing<'_> {
 
     /// The datasets at `from` and below it have names that begin with `to` now.
     fn rename_below(&self, from: &str, to: &str) {
-        for dataset in self.inner.open_datasets() {
+        for dataset in self.inner.open.all() {
             let name = dataset.name();
             if let Some(rest) = name.strip_prefix(from)
                 && (rest.is_empty() || rest.starts_with(['/', '@']))

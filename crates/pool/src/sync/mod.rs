@@ -22,7 +22,6 @@ use dmu::{Frozen, Objset, Synced, Tx};
 use format::Txg;
 use format::blkptr::BlockPtr;
 use storage::Writer;
-use storage::rank::{Rank, Ranked};
 
 use self::commit::commit;
 use crate::checkpoint::Stage;
@@ -52,17 +51,18 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
             }
             Work::Sync => deadline = Instant::now() + timeout(),
         }
-        let (txg, (tasks, frozen)) = inner.groups.close(|| {
+        let (txg, closed) = inner.groups.close(|held| {
             let freeze = |dataset: Arc<Dataset>| {
                 dataset.listed.store(false, Ordering::Release);
                 let frozen = dataset.objset().freeze();
                 (dataset, frozen)
             };
-            inner.promises.close();
-            (inner.take_jobs(), inner.take_dirty().into_iter().map(freeze).collect::<Vec<_>>())
+            inner.accounts.promises.close();
+            let frozen = inner.open.take_dirty().into_iter().map(freeze).collect();
+            Closed { tasks: inner.jobs.take(held), frozen }
         });
         zil::stash::renew(inner, &mut state, txg);
-        match sync_txg(inner, &mut state, txg, tasks, frozen) {
+        match sync_txg(inner, &mut state, txg, closed) {
             Ok(()) => {
                 Syncing::keep_from(&mut state, txg);
                 zil::durable(inner, txg);
@@ -109,7 +109,7 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
     let tables = state.ddt.bytes() + state.brt.bytes();
     inner.budget.set_table(tables, ddt::block_bytes(inner.storage.vdevs()));
     {
-        let mut info = inner.info.write().expect("the info lock guards a plain store");
+        let mut info = inner.info_mut();
         info.config = state.config.clone();
         info.space = state.allocator.space();
         info.vdev_space = state
@@ -124,9 +124,9 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
         info.root = state.uberblock.root;
         info.checkpoint = state.keeping.shown();
     }
-    inner.kept.store(state.keeping.bytes(), Ordering::Release);
+    inner.accounts.keep(state.keeping.bytes());
     let mut dirs = Vec::new();
-    for dataset in inner.open_datasets() {
+    for dataset in inner.open.all() {
         if dataset.is_snapshot() || dataset.destroyed.load(Ordering::Acquire) {
             continue;
         }
@@ -136,30 +136,30 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
             Err(error) => tracing::warn!(dataset = dataset.name(), %error, "limits cannot be read"),
         }
     }
-    if let Err(error) = inner.promises.settle(&inner.mos, &dirs) {
+    if let Err(error) = inner.accounts.promises.settle(&inner.mos, &dirs) {
         tracing::warn!(%error, "limits cannot be read");
     }
 }
 
-fn sync_txg(
-    inner: &Arc<Inner>,
-    state: &mut SyncState,
-    txg: Txg,
+/// What a txg holds that was closed.
+struct Closed {
     tasks: Vec<Task>,
+    /// The datasets that it changes, and how.
     frozen: Vec<(Arc<Dataset>, Frozen)>,
-) -> Result<()> {
+}
+
+fn sync_txg(inner: &Arc<Inner>, state: &mut SyncState, txg: Txg, mut closed: Closed) -> Result<()> {
     state.allocator.keep_readable(inner.leases.oldest());
-    let mut changed = frozen;
-    zil::add_logged(inner, txg, &mut changed);
+    zil::add_logged(inner, txg, &mut closed.frozen);
     let settling = !state.allocator.is_settled(txg);
     let waiting = state.freeing
         || matches!(state.keeping.stage, Stage::Wanted | Stage::Discarding)
         || inner.scrub.is_newer();
-    if changed.is_empty() && tasks.is_empty() && !state.config_dirty && !settling && !waiting {
+    if closed.frozen.is_empty() && closed.tasks.is_empty() && !state.config_dirty && !settling && !waiting {
         return Ok(());
     }
     let before = state.mos_on_disk(inner)?;
-    let root = write_txg(inner, state, txg, tasks, changed, before)?;
+    let root = write_txg(inner, state, txg, closed, before)?;
     commit(inner, state, txg, root)?;
     // The first sync has folded them into the maps that are read from now on.
     state.logs.clear();
@@ -174,10 +174,10 @@ fn write_txg(
     inner: &Arc<Inner>,
     state: &mut SyncState,
     txg: Txg,
-    tasks: Vec<Task>,
-    changed: Vec<(Arc<Dataset>, Frozen)>,
+    closed: Closed,
     before: Option<Objset>,
 ) -> Result<BlockPtr> {
+    let Closed { tasks, frozen: changed } = closed;
     let writer = Writer::new(&inner.storage);
     let mut syncing = Syncing {
         inner,
@@ -212,8 +212,7 @@ fn write_txg(
         settle(&mut written);
     }
     for task in tasks {
-        let lock = || inner.dsl.write().expect("no code panics while holding the DSL lock");
-        let exclusive = Ranked::lock(Rank::Dsl, lock);
+        let exclusive = inner.dsl.write();
         // A job that panics stops the pool, but must not poison the lock, because readers still use it.
         let done = catch_unwind(AssertUnwindSafe(|| task(&mut syncing)));
         drop(exclusive);
@@ -284,7 +283,7 @@ impl<'a> Syncing<'a> {
 
     /// Notes the command that is being carried out, once.
     pub(crate) fn log_command(&mut self) -> Result<()> {
-        let command = self.inner.command.lock().expect("the command lock guards a plain store").take();
+        let command = self.inner.command.take();
         match command {
             Some(command) => {
                 let host = crate::history::host_name();

@@ -123,7 +123,7 @@ impl Dataset {
 
     /// Keeps the dataset open and lets every sync look at its log.
     pub(crate) fn list_logged(self: &Arc<Self>) {
-        self.pool.logged().insert(self.id, self.clone());
+        self.pool.open.logged().insert(self.id, self.clone());
     }
 }
 

@@ -22,7 +22,7 @@ const FIRST: u64 = zil::BLOCK_MIN as u64;
 
 /// Adds the datasets to `changed` that the sync of `txg` must visit for their logs alone.
 pub(crate) fn add_logged(inner: &Inner, txg: Txg, changed: &mut Vec<(Arc<Dataset>, Frozen)>) {
-    let logged: Vec<Arc<Dataset>> = inner.logged().values().cloned().collect();
+    let logged: Vec<Arc<Dataset>> = inner.open.logged().values().cloned().collect();
     changed.retain(|(dataset, frozen)| {
         !frozen.is_empty() || dataset.log.wants_sync(txg, &dataset.objset().zil_header())
     });
@@ -36,9 +36,9 @@ pub(crate) fn add_logged(inner: &Inner, txg: Txg, changed: &mut Vec<(Arc<Dataset
 
 /// `txg` is durable.
 pub(crate) fn durable(inner: &Inner, txg: Txg) {
-    let logged: Vec<Arc<Dataset>> = inner.logged().values().cloned().collect();
+    let logged: Vec<Arc<Dataset>> = inner.open.logged().values().cloned().collect();
     logged.iter().for_each(|dataset| dataset.log.durable(txg));
-    let mut table = inner.logged();
+    let mut table = inner.open.logged();
     table.retain(|_, dataset| !dataset.log.is_off());
     if table.is_empty() {
         inner.log_space.rest();
@@ -157,7 +157,9 @@ impl Syncing<'_> {
     }
 
     fn free_log(&mut self, id: ObjectId, header: &ZilHeader) -> Result<()> {
-        let Some(dataset) = self.inner.logged().remove(&id) else { return self.free_leftover(id, header) };
+        let Some(dataset) = self.inner.open.logged().remove(&id) else {
+            return self.free_leftover(id, header);
+        };
         let mut state = dataset.log.lock();
         let chain = std::mem::take(&mut state.chain);
         let phase = std::mem::take(&mut state.phase);

@@ -15,13 +15,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-use dsl::walk::{DESTROYED, Item, Owner, Walk, WrongFill};
+use dsl::walk::{DESTROYED, Item, Owner, Place, Root, Walk, WrongFill};
 use format::ObjectId;
-use format::blkptr::{BlockPtr, Dva};
-use storage::{BadCopy, Verified};
+use format::blkptr::{Block, BlockPtr, Dva};
+use storage::{BadCopy, ReadError, Storage, Verified};
 
 use dsl::Sizes;
-use pool::{Error, Pool, Result, roots};
+use pool::{Error, Inner, Pool, Result, roots};
 
 /// Blocks that each reader has in work at once.
 const WINDOW_PER_READER: usize = 16;
@@ -150,22 +150,32 @@ pub struct Summary {
 pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     pool.sync()?;
     let inner = pool.inner();
-    let mut summary = Summary::default();
     let mut findings = 0;
     let mut report = |finding| {
         findings += 1;
         report(finding);
     };
-    let mut claims = space::Claims::new(inner.storage.vdevs().tops());
-    let mut shared = shared::Shared::load(inner, &mut report)?;
-    let mut sums: BTreeMap<Owner, Sizes> = BTreeMap::new();
-    let unreadable = &mut |place, why| report(Finding::Unreadable { place, why });
-    let heads = roots::roots(inner, unreadable)?;
-    summary.datasets =
+    let shared = shared::Shared::load(inner, &mut report)?;
+    let heads = roots::roots(inner, &mut |place, why| report(Finding::Unreadable { place, why }))?;
+    let mut books = Books {
+        storage: &inner.storage,
+        claims: space::Claims::new(inner.storage.vdevs().tops()),
+        shared,
+        sums: BTreeMap::new(),
+        summary: Summary::default(),
+    };
+    books.summary.datasets =
         heads.iter().filter(|root| ![ObjectId(0), DESTROYED].contains(&root.owner)).count() as u64;
-    let (fills, wrong_fills) = mpsc::channel();
-    let walk = Walk::counting(&inner.storage, &heads, fills);
-    let storage = &inner.storage;
+    report_devices(&inner.storage, &mut report);
+    books.walk(&heads, &mut report)?;
+    books.compare(inner, &mut report);
+    let mut summary = books.summary;
+    summary.findings = findings;
+    Ok(summary)
+}
+
+/// Reports absent devices, and devices that end too early.
+fn report_devices(storage: &Storage, report: &mut dyn FnMut(Finding)) {
     for top in storage.vdevs().tops() {
         for child in top.absent() {
             report(Finding::Absent { vdev: top.id, child });
@@ -174,72 +184,110 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
             report(Finding::CutShort { path: disk.path().to_path_buf(), size: disk.size() });
         }
     }
-    let readers = storage.readers();
-    let verified = readers.map_ordered(
-        storage::Caller::Works,
-        walk,
-        readers.count() * WINDOW_PER_READER,
-        |item| match item {
-            Item::Block(place, block) => {
-                let copies = storage.verify_copies(&block);
-                let extents = storage.extents(&block);
-                (Item::Block(place, block), copies, extents)
-            }
-            other => (other, Verified::default(), Ok(Vec::new())),
-        },
-        |(item, copies, extents)| {
-            for WrongFill { place, stored, counted } in wrong_fills.try_iter() {
-                report(Finding::Sum { what: format!("{place}: what is below"), stored, counted });
-            }
-            match item {
-                Item::Unreadable(place, why) => report(Finding::Unreadable { place: place.to_string(), why }),
-                Item::Embedded(place, ptr) => {
-                    let sizes = Sizes::of(storage.vdevs(), &BlockPtr::Embedded(ptr));
-                    *sums.entry(place.owner()).or_default() += sizes;
-                }
-                Item::Block(place, block) => {
-                    summary.blocks += 1;
-                    summary.bytes += copies.bytes;
-                    let lost = copies.lost;
-                    for BadCopy { dva, error, .. } in copies.bad {
-                        let (place, why) = (place.to_string(), error.to_string());
-                        report(Finding::BadCopy { place, dva, why, lost });
-                    }
-                    *sums.entry(place.owner()).or_default() +=
-                        Sizes::of(storage.vdevs(), &BlockPtr::Block(block));
-                    let extents = extents.unwrap_or_else(|error| {
-                        report(Finding::Unreadable { place: place.to_string(), why: error.to_string() });
-                        Vec::new()
-                    });
-                    let reference = shared.refer(&block);
-                    for dva in extents.into_iter().filter(|_| reference != shared::Reference::Further) {
-                        if !claims.claim(dva) {
-                            report(Finding::DoubleReference { place: place.to_string(), dva });
-                        }
-                    }
-                }
-            }
-            Ok::<(), Error>(())
-        },
-    );
-    verified?;
-    for WrongFill { place, stored, counted } in wrong_fills.try_iter() {
+}
+
+/// Reports wrong counts of blocks in indirect blocks and objsets.
+fn report_fills(wrong: &mpsc::Receiver<WrongFill>, report: &mut dyn FnMut(Finding)) {
+    for WrongFill { place, stored, counted } in wrong.try_iter() {
         report(Finding::Sum { what: format!("{place}: what is below"), stored, counted });
     }
-    // A check that fails is a finding; the other checks still run.
-    for (what, done) in [
-        ("the intent logs", space::claim_logs(inner, (&mut claims, &mut shared), &mut report)),
-        ("the lists of blocks", space::claim_lists(inner, (&mut claims, &mut shared), &mut report)),
-        ("the space maps", space::compare(inner, &claims, &mut report)),
-        ("the space accounting", accounts::compare(inner, &sums, &mut report)),
-        ("the snapshots", snapshots::compare(inner, &sums, &mut report)),
-        ("the features", accounts::features(inner, &mut report)),
-    ] {
-        if let Err(error) = done {
-            report(Finding::Unreadable { place: what.to_owned(), why: error.to_string() });
+}
+
+/// Sums over all visited blocks.
+struct Books<'a> {
+    storage: &'a Storage,
+    /// The space of the blocks.
+    claims: space::Claims,
+    /// References to shared blocks: by the tables, and as counted.
+    shared: shared::Shared,
+    /// Sizes by owner.
+    sums: BTreeMap<Owner, Sizes>,
+    summary: Summary,
+}
+
+impl Books<'_> {
+    /// Visits every block, and reads every copy of it.
+    fn walk(&mut self, heads: &[Root], report: &mut dyn FnMut(Finding)) -> Result<()> {
+        let (fills, wrong_fills) = mpsc::channel();
+        let storage = self.storage;
+        let walk = Walk::counting(storage, heads, fills);
+        let readers = storage.readers();
+        let verified = readers.map_ordered(
+            storage::Caller::Works,
+            walk,
+            readers.count() * WINDOW_PER_READER,
+            |item| match item {
+                Item::Block(place, block) => {
+                    let copies = storage.verify_copies(&block);
+                    let extents = storage.extents(&block);
+                    (Item::Block(place, block), copies, extents)
+                }
+                other => (other, Verified::default(), Ok(Vec::new())),
+            },
+            |(item, copies, extents)| {
+                report_fills(&wrong_fills, report);
+                match item {
+                    Item::Unreadable(place, why) => {
+                        report(Finding::Unreadable { place: place.to_string(), why });
+                    }
+                    Item::Embedded(place, ptr) => {
+                        let sizes = Sizes::of(storage.vdevs(), &BlockPtr::Embedded(ptr));
+                        *self.sums.entry(place.owner()).or_default() += sizes;
+                    }
+                    Item::Block(place, block) => self.enter(&place, block, copies, extents, report),
+                }
+                Ok::<(), Error>(())
+            },
+        );
+        verified?;
+        report_fills(&wrong_fills, report);
+        Ok(())
+    }
+
+    /// Adds a block whose copies were read.
+    fn enter(
+        &mut self,
+        place: &Place,
+        block: Block,
+        copies: Verified,
+        extents: std::result::Result<Vec<Dva>, ReadError>,
+        report: &mut dyn FnMut(Finding),
+    ) {
+        self.summary.blocks += 1;
+        self.summary.bytes += copies.bytes;
+        let lost = copies.lost;
+        for BadCopy { dva, error, .. } in copies.bad {
+            report(Finding::BadCopy { place: place.to_string(), dva, why: error.to_string(), lost });
+        }
+        *self.sums.entry(place.owner()).or_default() +=
+            Sizes::of(self.storage.vdevs(), &BlockPtr::Block(block));
+        let extents = extents.unwrap_or_else(|error| {
+            report(Finding::Unreadable { place: place.to_string(), why: error.to_string() });
+            Vec::new()
+        });
+        let reference = self.shared.refer(&block);
+        for dva in extents.into_iter().filter(|_| reference != shared::Reference::Further) {
+            if !self.claims.claim(dva) {
+                report(Finding::DoubleReference { place: place.to_string(), dva });
+            }
         }
     }
-    shared.compare(&mut report);
-    summary.findings = findings;
-    Ok(summary)
+
+    /// Compares the figures of the pool with the sums. A check that fails is a finding; the other checks still run.
+    fn compare(&mut self, inner: &Inner, report: &mut dyn FnMut(Finding)) {
+        let Books { claims, shared, sums, .. } = self;
+        for (what, done) in [
+            ("the intent logs", space::claim_logs(inner, (claims, shared), report)),
+            ("the lists of blocks", space::claim_lists(inner, (claims, shared), report)),
+            ("the space maps", space::compare(inner, claims, report)),
+            ("the space accounting", accounts::compare(inner, sums, report)),
+            ("the snapshots", snapshots::compare(inner, sums, report)),
+            ("the features", accounts::features(inner, report)),
+        ] {
+            if let Err(error) = done {
+                report(Finding::Unreadable { place: what.to_owned(), why: error.to_string() });
+            }
+        }
+        shared.compare(report);
+    }
 }

@@ -2,9 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use fuse::MountOptions;
+use front::MountOptions;
 use pool::{DatasetInfo, Pool};
 use zpl::Filesystem;
 
@@ -78,21 +77,21 @@ impl Mounts {
         let same = options == before;
         let same_but_atime = options == MountOptions { atime: options.atime, ..before };
         let changed = match if same { Ok(()) } else { patiently(|| handle.set_options(&options)) } {
-            Err(fuse::MountError::Remount { source, .. })
+            Err(front::MountError::Remount { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied && same_but_atime =>
             {
                 // The server keeps the times; the kernel would only show it.
                 handle.set_atime(&options);
                 None
             }
-            Err(fuse::MountError::Remount { source, .. })
+            Err(front::MountError::Remount { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
                 // Without root, the kernel refuses a remount, so the file system is unmounted and mounted again.
                 let point = handle.point().to_path_buf();
-                unmount(&handle, false)?;
+                unmount(&*handle, false)?;
                 let fs = Filesystem::open(pool.open(dataset)?)?;
-                Some(fuse::mount(fs, &point, &options)?)
+                Some(self.mounter.mount(fs, &point, &options)?)
             }
             Err(error) => {
                 self.notice_unmounted();
@@ -103,7 +102,7 @@ impl Mounts {
         let mut table = self.table();
         let mount = table.iter_mut().find(|mount| mount.dataset == dataset).ok_or(MountError::NotMounted)?;
         (mount.planned, mount.overrides) = (planned, overrides);
-        let before = changed.map(|handle| std::mem::replace(&mut mount.handle, Arc::new(handle)));
+        let before = changed.map(|handle| std::mem::replace(&mut mount.handle, handle));
         drop(table);
         drop(before);
         self.show_lost_links();
@@ -287,12 +286,12 @@ impl Mounts {
                 },
                 Err(BeginError::Pool(error)) => failed.push((dataset, error.into())),
                 Err(BeginError::Unmounted(Unmounted::Busy { point })) => {
-                    failed.push((dataset, fuse::MountError::Busy(point).into()));
+                    failed.push((dataset, front::MountError::Busy(point).into()));
                 }
                 Err(BeginError::Unmounted(error)) => {
                     let point = PathBuf::from(&dataset);
                     let reason = error.to_string();
-                    failed.push((dataset, fuse::MountError::Unmount { point, reason }.into()));
+                    failed.push((dataset, front::MountError::Unmount { point, reason }.into()));
                 }
             }
         }

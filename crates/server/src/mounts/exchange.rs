@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuse::Changed;
+use front::{Changed, Mounted};
 use pool::{Dataset, Pool};
 use zpl::Filesystem;
 
@@ -38,13 +38,16 @@ impl Mounts {
         let Some((handle, below)) = self.mount_of(dataset) else { return Ok(Exchanged::NotMounted) };
         let refused = |error| Unmounted::of(handle.point(), error);
         let next = Filesystem::open(next).map_err(|error| refused(error.into()))?;
-        let exchange = || {
+        let (mut change, mut done) = (Some(change), None);
+        let mut exchange = || {
             let_go(pool, dataset);
-            let done = change();
+            let change = change.take().expect("a front end calls it once");
+            let is_exchanged = done.insert(change()).is_ok();
             let fs = pool.open(dataset).map_err(zpl::Error::from).and_then(Filesystem::open);
-            Changed { is_exchanged: done.is_ok(), done, fs }
+            Changed { is_exchanged, fs }
         };
-        let (done, lost) = handle.exchange(next, &below, exchange).map_err(refused)?;
+        let lost = handle.exchange(next, &below, &mut exchange).map_err(refused)?;
+        let done = done.expect("a front end that gives no error has called it");
         let lost = lost.map(|error| {
             tracing::error!(dataset, %error, "the file system cannot be opened after its contents were exchanged");
             if let Err(error) = handle.unmount(true) {
@@ -58,7 +61,7 @@ impl Mounts {
     }
 
     /// The mount of a dataset, and the paths of other mounts in it.
-    fn mount_of(&self, dataset: &str) -> Option<(Arc<fuse::Mounted>, Vec<PathBuf>)> {
+    fn mount_of(&self, dataset: &str) -> Option<(Arc<dyn Mounted>, Vec<PathBuf>)> {
         self.notice_unmounted();
         let table = self.table();
         let mount = table.iter().find(|mount| mount.dataset == dataset)?;

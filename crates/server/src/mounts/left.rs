@@ -10,6 +10,8 @@
 
 use std::sync::{Arc, MutexGuard};
 
+use front::Mounted;
+
 use super::{BUSY_PAUSES, Mount, MountError, Mounts, Unmounted};
 use crate::mountinfo;
 use crate::points::Link;
@@ -17,7 +19,7 @@ use crate::points::Link;
 /// A mount that is out of sight, and whose session goes on.
 pub(super) struct Left {
     dataset: String,
-    handle: Arc<fuse::Mounted>,
+    handle: Arc<dyn Mounted>,
 }
 
 impl Mounts {
@@ -49,7 +51,7 @@ impl Mounts {
         }
     }
 
-    fn left_of(&self, dataset: &str) -> Vec<Arc<fuse::Mounted>> {
+    fn left_of(&self, dataset: &str) -> Vec<Arc<dyn Mounted>> {
         let left = self.left();
         let of = left.iter().filter(|left| left.dataset == dataset && left.handle.is_alive());
         of.map(|left| left.handle.clone()).collect()
@@ -61,9 +63,9 @@ impl Mounts {
     pub(super) fn mount_left(
         &self,
         dataset: &str,
-        at: &fuse::MountPoint,
-        options: &fuse::MountOptions,
-    ) -> Result<Option<Arc<fuse::Mounted>>, MountError> {
+        at: &front::MountPoint,
+        options: &front::MountOptions,
+    ) -> Result<Option<Arc<dyn Mounted>>, MountError> {
         for handle in self.left_of(dataset) {
             match handle.mount_again(at, options) {
                 Ok(()) => {
@@ -83,8 +85,8 @@ impl Mounts {
     /// [`MountError::StillUsed`]: programs have files of it open.
     pub(super) fn await_left(&self, dataset: &str) -> Result<(), MountError> {
         for handle in self.left_of(dataset) {
-            await_end(&handle).map_err(|error| match error {
-                fuse::MountError::Busy(_) => MountError::StillUsed,
+            await_end(&*handle).map_err(|error| match error {
+                front::MountError::Busy(_) => MountError::StillUsed,
                 error => error.into(),
             })?;
         }
@@ -102,7 +104,7 @@ impl Mounts {
         for dataset in datasets {
             for handle in self.left_of(dataset) {
                 was_left = true;
-                let ended = if force { handle.wait_unmounted(true) } else { await_end(&handle) };
+                let ended = if force { handle.wait_unmounted(true) } else { await_end(&*handle) };
                 ended.map_err(|error| Unmounted::of(handle.point(), error))?;
             }
         }
@@ -121,11 +123,11 @@ impl Mounts {
 }
 
 /// Waits for the end of a session, but not for programs that have files open.
-fn await_end(handle: &fuse::Mounted) -> Result<(), fuse::MountError> {
+fn await_end(handle: &dyn Mounted) -> Result<(), front::MountError> {
     let mut pauses = BUSY_PAUSES.iter();
     while handle.is_alive() && !handle.is_leaving() {
         let Some(pause) = pauses.next() else {
-            return Err(fuse::MountError::Busy(handle.point().to_owned()));
+            return Err(front::MountError::Busy(handle.point().to_owned()));
         };
         std::thread::sleep(*pause);
     }

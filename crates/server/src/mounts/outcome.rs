@@ -53,9 +53,9 @@ pub enum MountError {
     /// The file system cannot be opened.
     #[error(transparent)]
     Filesystem(#[from] zpl::Error),
-    /// The kernel refuses.
+    /// The front end or the kernel refuses.
     #[error(transparent)]
-    Fuse(#[from] fuse::MountError),
+    Front(#[from] front::MountError),
     /// The pool is being exported.
     #[error(transparent)]
     Closed(#[from] crate::Closed),
@@ -98,17 +98,17 @@ pub enum Unmounted {
 }
 
 impl Unmounted {
-    pub(super) fn of(point: &Path, error: fuse::MountError) -> Unmounted {
+    pub(super) fn of(point: &Path, error: front::MountError) -> Unmounted {
         let point = point.to_path_buf();
         let why = match error {
-            fuse::MountError::Busy(_) => return Unmounted::Busy { point },
-            fuse::MountError::Stuck(_) => return Unmounted::Stuck { point },
-            fuse::MountError::Covered(_) => "something else is mounted over it".to_owned(),
-            fuse::MountError::Elsewhere { keeper: Some(keeper), .. } => keeper.to_string(),
-            fuse::MountError::Elsewhere { .. } => {
+            front::MountError::Busy(_) => return Unmounted::Busy { point },
+            front::MountError::Stuck(_) => return Unmounted::Stuck { point },
+            front::MountError::Covered(_) => "something else is mounted over it".to_owned(),
+            front::MountError::Elsewhere { keeper: Some(keeper), .. } => keeper.to_string(),
+            front::MountError::Elsewhere { .. } => {
                 "it is in use in another mount namespace, or by an open file".to_owned()
             }
-            fuse::MountError::Unmount { reason, .. } => reason,
+            front::MountError::Unmount { reason, .. } => reason,
             other => other.to_string(),
         };
         Unmounted::Refused { point, why }

@@ -8,6 +8,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use front::Mounter;
+
 use crate::Runtime;
 use crate::client::connect;
 use crate::error::ServeError;
@@ -22,13 +24,13 @@ pub(super) const OWN_MODE: u32 = 0o600;
 pub(super) const VISITORS_MODE: u32 = 0o666;
 
 /// Waits a moment for the name of a server that is just ending.
-pub(super) fn hold_name(runtime: &Runtime, name: &str) -> Result<OwnedFd, ServeError> {
+pub(super) fn hold_name(runtime: &Runtime, name: &str, mounter: &dyn Mounter) -> Result<OwnedFd, ServeError> {
     let until = Instant::now() + LEAVING;
     loop {
         let held = runtime.hold(name);
         let held =
             held.map_err(|source| ServeError::System { path: runtime.folder().to_path_buf(), source })?;
-        if let Ok(Some(other)) = connect(runtime, name) {
+        if let Ok(Some(other)) = connect(runtime, name, mounter) {
             return Err(ServeError::Taken(Some(other.pid)));
         }
         match held {

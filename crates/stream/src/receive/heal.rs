@@ -179,7 +179,7 @@ impl Receiver<'_> {
             healed: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
-        let workers = self.pool.storage().workers();
+        let workers = self.pool.workers();
         let read = workers.map_ordered(
             storage::Caller::Works,
             stream.records(),

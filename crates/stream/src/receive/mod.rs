@@ -110,8 +110,8 @@ impl<'a> Receiving<'a> {
             return Ok(arrived);
         };
         let Arrived { receiver, opening, options, held, .. } = &arrived;
-        let (_, (dir, id), dataset) = held.as_ref().expect("a stream that is taken in has a place");
-        match receiver.fill(stream, opening, (*id, dataset), progress, options.resumable) {
+        let (_, (dir, _), dataset) = held.as_ref().expect("a stream that is taken in has a place");
+        match receiver.fill(stream, opening, dataset, progress, options.resumable) {
             Ok(()) => Ok(arrived),
             Err(error) if options.resumable => Err(error),
             // A resumed receive can be resumed again, unless the caller does not want it.
@@ -314,14 +314,14 @@ impl<'a> Receiver<'a> {
         &self,
         stream: &mut Incoming<R>,
         opening: &Opening,
-        (id, dataset): (ObjectId, &Dataset),
+        dataset: &Dataset,
         progress: Progress,
         resumable: bool,
     ) -> Result<()> {
-        let is_raw = opening.keys.is_some();
+        let (id, is_raw) = (dataset.id(), opening.keys.is_some());
         let mut apply = Apply::new(dataset, &opening.begin, progress);
         let mut noted = progress;
-        let workers = self.pool.storage().workers();
+        let workers = self.pool.workers();
         let filled: Result<()> = workers.map_ordered(
             storage::Caller::Works,
             stream.records(),

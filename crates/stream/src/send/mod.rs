@@ -171,7 +171,7 @@ impl<'a> Sender<'a> {
         let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
         let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
         writer.begin(&begin, &list)?;
-        let readers = self.pool.storage().readers();
+        let readers = self.pool.readers();
         let reader = self.reader(open, key_data.is_some());
         let walk = Traversal::new(reader, &root.meta_dnode, since).raw(key_data.is_some());
         readers.map_ordered(
@@ -295,7 +295,7 @@ impl<'a> Sender<'a> {
         }
         self.check_earlier(&info, from)?;
         let (root, _) = to.objset().synced_root();
-        let walk = Traversal::of_dnodes(self.pool.storage().reader(), &root.meta_dnode, from.txg);
+        let walk = Traversal::of_dnodes(self.pool.reader(), &root.meta_dnode, from.txg);
         Ok(walk.filter_map(|event| match event {
             Ok(traverse::Event::Object { id, .. }) => Some(Ok(Touched::Object(ObjectId(id)))),
             Ok(traverse::Event::Free { first, count }) => Some(Ok(Touched::Free { first, count })),

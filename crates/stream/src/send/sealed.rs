@@ -25,7 +25,7 @@ impl<'a> Sender<'a> {
     where
         'a: 'b,
     {
-        if is_raw { self.pool.storage().reader() } else { open.objset().io().walker() }
+        if is_raw { self.pool.reader() } else { open.objset().io().walker() }
     }
 
     /// The key data of a raw stream, and its values for the dataset's block tree.

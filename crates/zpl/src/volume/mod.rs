@@ -28,6 +28,7 @@ pub use extents::Extent;
 pub use initialise::volume_initialiser;
 
 use crate::locks::Locks;
+use crate::open_table::OpenTable;
 use crate::records::{Keep, read_blocks};
 use crate::{Error, Result};
 
@@ -39,6 +40,9 @@ pub(crate) const PROPERTIES: ObjectId = ObjectId(2);
 const SIZE: &[u8] = b"size";
 /// Reads up to this many bytes are cached. A larger read is treated as a sequential pass over the volume.
 const KEPT_MAX: usize = 128 << 10;
+
+/// All that are open.
+static VOLUMES: OpenTable<Inner> = OpenTable::new();
 
 /// An open volume, or a snapshot of one. Clones share it.
 #[derive(Clone)]
@@ -106,7 +110,7 @@ impl Volume {
 
     /// Opens the volume as of the last sync before a crash. All openers share its locks.
     pub(crate) fn open_as_it_is(dataset: Arc<Dataset>) -> Result<Volume> {
-        let inner = dataset.shared(|| Inner::of(dataset.clone()).map(Arc::new))?;
+        let inner = VOLUMES.share(&dataset, || Inner::of(dataset.clone()))?;
         Ok(Volume { inner })
     }
 

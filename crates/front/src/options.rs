@@ -1,11 +1,6 @@
 //! How a file system is mounted.
 
-use zpl::session::Atime;
-#[cfg(feature = "mount")]
-use zpl::session::Settings;
-
-#[cfg(feature = "mount")]
-use crate::permits::SPARE;
+use zpl::session::{Atime, Settings};
 
 /// Mount options. [`Default`] equals `zfs mount` with default properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +11,7 @@ pub struct MountOptions {
     pub read_only: bool,
     /// The mount may be written although the dataset has `readonly=on`.
     pub lifts_read_only: bool,
-    /// Access times. Opening a file for reading counts as an access, see `access.rs`.
+    /// Access times. Opening a file for reading counts as an access, see `access.rs` of the crate `fuse`.
     pub atime: Atime,
     /// Extended attributes are allowed, unless the dataset has `xattr=off`.
     pub xattr: bool,
@@ -56,32 +51,15 @@ impl Default for MountOptions {
     }
 }
 
-#[cfg(feature = "mount")]
-/// Threads for each core, besides the spare ones: a request may wait for a disk or for the next txg.
-const THREADS_PER_CORE: usize = 4;
-#[cfg(feature = "mount")]
-const THREADS_MIN: usize = 8;
-#[cfg(feature = "mount")]
-const THREADS_MAX: usize = 64;
-
-#[cfg(feature = "mount")]
 impl MountOptions {
     /// The options for the session.
-    pub(crate) fn settings(&self) -> Settings {
+    #[must_use]
+    pub fn settings(&self) -> Settings {
         Settings {
             read_only: self.read_only,
             lifts_read_only: self.lifts_read_only,
             atime: self.atime,
             xattr: self.xattr,
-        }
-    }
-
-    pub(crate) fn thread_count(&self) -> usize {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        match self.threads {
-            0 => (cores * THREADS_PER_CORE).clamp(THREADS_MIN, THREADS_MAX) + SPARE,
-            // One may wait for the kernel to write back what another serves.
-            count => count.max(2),
         }
     }
 }

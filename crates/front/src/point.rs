@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, open};
 
 /// How a folder is opened that is only a place.
-pub(crate) const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory to mount on.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ impl AsFd for MountPoint {
 }
 
 /// A path that leads to what a descriptor was opened on; for this process only.
-pub(crate) fn link_to(fd: BorrowedFd<'_>) -> PathBuf {
+#[must_use]
+pub fn link_to(fd: BorrowedFd<'_>) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }

@@ -1,0 +1,20 @@
+//! The interface between the server of a pool and its front ends: traits that a front end implements, and the values in their
+//! functions.
+//!
+//! From:   `fuse` and `nbd`, which implement [`Mounter`] and [`VolumeServer`].
+//! To:     `server`, which calls them through these traits alone. `cli` connects both sides.
+#![forbid(unsafe_code)]
+
+mod address;
+mod error;
+mod mount;
+mod options;
+mod point;
+mod volume;
+
+pub use address::{Address, AddressError, StartError, UNIX_PATH_MAX};
+pub use error::{Keeper, MountError, Unavailable};
+pub use mount::{Changed, Mounted, Mounter, Settle};
+pub use options::MountOptions;
+pub use point::{FOLDER, MountPoint, link_to};
+pub use volume::{Opener, ServedVolume, VolumeExport, VolumeServer};

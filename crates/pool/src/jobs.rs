@@ -1,0 +1,36 @@
+//! The jobs of the open txg.
+//!
+//! Invariant: the list changes only while the state of the txgs is held. So a job runs in the txg that was open when it was
+//! queued.
+
+use std::sync::{Mutex, MutexGuard};
+
+use storage::rank::{Rank, Ranked};
+
+use crate::tx::Locked;
+
+/// The jobs of the open txg, in the order in which they were queued.
+#[derive(Debug)]
+pub(crate) struct Jobs<J>(Mutex<Vec<J>>);
+
+impl<J> Default for Jobs<J> {
+    fn default() -> Jobs<J> {
+        Jobs(Mutex::default())
+    }
+}
+
+impl<J> Jobs<J> {
+    fn lock(&self) -> Ranked<MutexGuard<'_, Vec<J>>> {
+        Ranked::lock(Rank::Jobs, || self.0.lock().expect("the lock of the jobs guards a plain list"))
+    }
+
+    /// Adds a job of the open txg. The caller holds the state of the txgs.
+    pub(crate) fn push(&self, _: &Locked<'_>, job: J) {
+        self.lock().push(job);
+    }
+
+    /// The jobs of the txg that is being closed. The caller holds the state of the txgs.
+    pub(crate) fn take(&self, _: &Locked<'_>) -> Vec<J> {
+        std::mem::take(&mut *self.lock())
+    }
+}
