@@ -94,7 +94,7 @@ fn without_autoexpand_pools_stay_as_they_are() {
     expect_sound(&bed);
 }
 
-/// The labels at the end are where the end was: zdb calls that a fault, and cenote writes them anew at the next import.
+/// The labels at the end are where the end was before: zdb reports a fault, and cenote writes them again at the next import.
 #[track_caller]
 fn expect_sound_but_for_labels(bed: &Bed) {
     let check = bed.run(&["-d", "images", "check", "t"]);

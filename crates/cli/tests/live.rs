@@ -61,7 +61,7 @@ fn a_pool_in_use_is_neither_exported_nor_destroyed_unless_forced() {
     live.import().good();
     assert_eq!(fs::read(live.path("mnt/a/more")).expect("there"), b"still alive");
     live.run(&["zpool", "destroy", "tank"]).good();
-    // A pool that another test has mounted as another user is told of after it.
+    // A pool that another test has mounted as another user is reported after it.
     let err = live.run(&["zfs", "list"]).err;
     assert!(err.starts_with("no datasets available\n"), "{err}");
     assert!(live.mounts().is_empty());
@@ -381,7 +381,7 @@ fn an_ordinary_user_has_pools_of_their_own() {
         }
         assert!(as_user(&["test", "-h", &format!("{own}/src")]));
         assert!(as_user(&["mv", &format!("{own}/src/os-release"), &own]));
-        // What the kernel decides is changed, too, by mounting anew; not while a file is open.
+        // Properties that the kernel enforces change by mounting again, which is impossible while a file is open.
         let value =
             |property: &str| user(&["zfs", "get", "-Ho", "value,source", property, "mine/src"]).good();
         user(&["zfs", "set", "exec=off", "mine/src"]).good();
@@ -404,7 +404,7 @@ fn an_ordinary_user_has_pools_of_their_own() {
         user(&["zfs", "unmount", "mine"]).good();
         user(&["zfs", "mount", "-a"]);
         assert_eq!(as_user_output(&["stat", "-c", "%Y", &format!("{own}/late")]).good(), written);
-        // A mount that is made anew shows its links again.
+        // A mount that is made again shows its links again.
         user(&["zfs", "set", "exec=off", "mine"]).good();
         assert!(as_user(&["test", "-e", &format!("{own}/src/deep/copy")]));
         // Without the mount inside, the folder is a folder, and it can be renamed.

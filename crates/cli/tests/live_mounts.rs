@@ -175,7 +175,7 @@ fn mount_options_stay_when_a_command_mounts_again() {
     live.run(&["zfs", "set", "exec=off", "tank/sealed"]).good();
     live.run(&["zfs", "rename", "tank/c/b", "tank/sealed/b"]).good();
     assert_eq!(options("tank/sealed/b")[..2], ["on temporary", "off inherited from tank/sealed"]);
-    // The next mount by name begins anew.
+    // The next mount by name does not keep the old options.
     live.run(&["zfs", "unmount", "tank/sealed/b"]).good();
     live.run(&["zfs", "mount", "tank/sealed/b"]).good();
     assert_eq!(options("tank/sealed/b")[0], "off default");

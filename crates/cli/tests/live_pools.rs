@@ -99,7 +99,7 @@ fn upgrade_of_several_pools_prints_the_same_lines_as_of_one() {
     for words in [["-a", "p1"], ["-v", "p1"]] {
         misused(live.run(&[&["zpool", "upgrade"], &words[..]].concat()), "too many arguments");
     }
-    // One that can be upgraded is, and it alone is told of.
+    // A pool that can be upgraded is upgraded, and only this pool is reported.
     let old = live.text("old.img");
     fs::File::create(&old).expect("made").set_len(128 << 20).expect("long");
     live.run(&["zpool", "create", "-m", "none", "-o", "version=28", "old", &old]).good();

@@ -377,7 +377,7 @@ fn acltype_takes_effect_on_what_is_mounted() {
     set(&below).expect("so has what inherits it");
     assert_eq!(xattr::get(&file, "system.posix_acl_access").expect("read").as_deref(), Some(&*acl));
     assert_eq!(live.get("mounted", "tank/acl/below"), "yes");
-    // In use, it stays as it is until it is mounted anew, and the command says so.
+    // A mount in use stays as it is until it is mounted again, and the command says so.
     let held = fs::File::open(&below).expect("open");
     let stays = |name: &str| {
         format!("cenote: the property is set, but '{name}' stays mounted as it was: pool or dataset is busy")

@@ -1,4 +1,4 @@
-//! Several clients of one live pool: who takes long keeps nobody waiting.
+//! Several clients of one live pool: a slow client does not make others wait.
 //!
 //! As root these tests mount with the real FUSE; where `/dev/fuse` cannot be opened they say so and end.
 

@@ -20,7 +20,7 @@ fn about(library: String, cpu: &'static str) -> About {
     About { library, cpu }
 }
 
-/// A library that cargo knows, as far as this build does.
+/// A library that is a Cargo dependency, with the version that the build found.
 fn library(name: &str, version: Option<&str>) -> String {
     version.map_or_else(|| name.to_owned(), |version| format!("{name} {version}"))
 }
@@ -49,7 +49,7 @@ fn first(_: &[&'static str]) -> &'static str {
 }
 
 impl Engine {
-    /// Library, version and processor features; `None` if it is not here.
+    /// Library, version and processor features; `None` if it is not in this build.
     #[must_use]
     pub fn about(self) -> Option<About> {
         match self {

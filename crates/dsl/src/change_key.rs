@@ -37,7 +37,7 @@ pub enum KeyChange {
     Rejoin,
 }
 
-/// With what keys are wrapped anew.
+/// The key and parameters with which the keys of datasets are wrapped from now on.
 struct NewWrapping {
     root: ObjectId,
     /// `None`: they keep their bytes.

@@ -299,7 +299,7 @@ impl Change<'_> {
         Ok((into.clone(), refused))
     }
 
-    /// The keys of the sender may be wrapped anew since the last raw stream.
+    /// The sender may have changed its wrapping key since the last raw stream; this stores the newly wrapped keys.
     fn take_keys(&mut self, dir: ObjectId, keys: &KeyData) -> Result<()> {
         let Some(here) = crate::keys::of(self.mos(), dir)? else { return Ok(()) };
         let user_key = user_key(keys);

@@ -46,7 +46,7 @@ fn close(file: File) {
     let fd: std::os::fd::OwnedFd = file.into();
     let copy = fd.try_clone().unwrap();
     drop(fd);
-    // `fsync` would have told of what `close` keeps to itself here.
+    // `close` does not report the error here; `fsync` would have.
     rustix::fs::fsync(&copy).unwrap();
 }
 

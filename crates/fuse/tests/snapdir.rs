@@ -226,7 +226,7 @@ fn the_same_object_has_another_number_in_each_snapshot() {
         "tar -cf - a b .zfs/snapshot/one .zfs/snapshot/two | tar -tvf - | grep -c 'link to'",
     );
     assert_eq!(said, "3\n");
-    // The numbers stay when a snapshot is opened anew.
+    // The inode numbers stay when a snapshot is opened again.
     let before = number(bed.within("one").join("a"));
     bed.let_go("one");
     bed.let_go("two");

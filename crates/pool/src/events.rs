@@ -25,7 +25,7 @@ struct Ring {
     dropped: u64,
     /// I/O and checksum errors of each leaf that events reported already.
     told: BTreeMap<u64, [u64; 2]>,
-    /// Suspensions that were told of.
+    /// Suspensions that events reported already.
     suspensions: u64,
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// The pool property that has devices told of what was freed.
+/// The pool property that turns on trimming of freed space.
 pub(crate) const AUTOTRIM: &str = "autotrim";
 
 /// The thread for initialize and trim, if it runs.
@@ -15,7 +15,7 @@ pub(crate) const AUTOTRIM: &str = "autotrim";
 pub(crate) struct Treater {
     state: Mutex<State>,
     pub(crate) changed: Condvar,
-    /// The pool property: devices are told of what was freed, txg by txg.
+    /// The value of that property: whether freed space is trimmed after each txg.
     autotrim: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl Treater {
         self.state.lock().expect("no code panics while holding this state")
     }
 
-    /// Whether devices are told of what was freed.
+    /// Whether freed space is trimmed.
     pub(crate) fn trims_freed(&self) -> bool {
         self.autotrim.load(Ordering::Relaxed)
     }

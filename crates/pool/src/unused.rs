@@ -41,7 +41,7 @@ const PATTERN: u64 = 0xdead_beef_dead_beee;
 pub enum Treatment {
     /// It is overwritten.
     Initialize,
-    /// Devices are told of it.
+    /// Devices are told that the space is unused.
     Trim,
 }
 

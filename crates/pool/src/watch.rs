@@ -113,7 +113,7 @@ impl Pool {
         self.inner.storage.vdevs().leaves().filter_map(|leaf| silent(leaf, limit)).collect()
     }
 
-    /// The txg that people are to be told of, because it is not written yet.
+    /// The txg that has been syncing for so long that users are to be told.
     #[must_use]
     pub fn slow_sync(&self) -> Option<SlowSync> {
         self.inner.slow_sync()

@@ -1,4 +1,4 @@
-//! A device that does not answer for a while: it is told of while it is silent, and nothing is lost when it answers again.
+//! A device that does not answer for a while: the pool reports it meanwhile, and nothing is lost when it answers again.
 
 mod scripted;
 

@@ -153,7 +153,7 @@ impl Story {
         &self.marks
     }
 
-    /// Begins the log anew: cuts count from here. All must be synced.
+    /// Empties the log, so that cuts count from here. All changes must be synced.
     pub fn forget(&mut self) {
         self.script.forget();
         self.marks.clear();

@@ -140,7 +140,7 @@ impl RecordCache {
         self.map.insert(Self::key(block), record);
     }
 
-    /// Forgets `block`: it is written anew in its place, or its space is free.
+    /// Removes `block` from the cache, because it is overwritten in its place or its space is free.
     pub fn remove(&self, block: &Block) {
         self.map.remove(&Self::key(block));
     }

@@ -226,7 +226,7 @@ impl Storage {
         self.second.set_memory(limit);
     }
 
-    /// Forgets what the caches hold of `block`: it is written anew in its place, or its space is free.
+    /// Removes `block` from the caches, because it is overwritten in its place or its space is free.
     pub fn forget(&self, block: &format::blkptr::Block) {
         self.cache.remove(block);
         self.second.forget(block);

@@ -289,7 +289,7 @@ impl<'a> Stripe<'a> {
             let is_guessed =
                 |column: &&usize| guess.iter().any(|at| children[*at] == self.map.columns[**column].child);
             let guess: Vec<usize> = readable.iter().filter(is_guessed).copied().collect();
-            // Without a lost data column nothing would be computed anew.
+            // Without a lost data column no data would be computed.
             let changes_data = is_lost || guess.iter().any(|column| self.is_data(*column));
             if changes_data && self.assemble(&guess, buf) && is_good(buf) {
                 let mut damaged: Vec<usize> =

@@ -69,7 +69,7 @@ enum Expect {
     All,
     /// All but the contents.
     NoSums,
-    /// But for what the moment of a replay decides: times and places.
+    /// All but times and disk addresses, which depend on when the replay runs.
     Replayed,
 }
 

@@ -31,8 +31,8 @@ impl Options {
         self.recursive || self.props || self.backup || self.holds
     }
 
-    /// Whether one is given that is for streams that begin anew; the token tells them of one that goes on, and the others do
-    /// no harm.
+    /// Whether an option is given that is for new streams only. For a stream that goes on, the token says what these options
+    /// would say; the other options are allowed with a token.
     pub(super) fn begins_anew(&self) -> bool {
         let is_incremental = !self.from.is_empty() || !self.between.is_empty();
         is_incremental || self.is_packed() || self.saved || self.redact.is_some() || !self.excluded.is_empty()

@@ -22,8 +22,8 @@ pub static COMMAND: Command = Command {
     ..Command::ZPOOL
 };
 
-/// Runs `zpool reopen`: looks at every device anew. Those that are not there, or are no longer those of the pool, are
-/// told of; the pool goes on with what it has open.
+/// Runs `zpool reopen`: opens every device again. Devices that are missing, or that no longer belong to the pool, are
+/// reported; the pool goes on with the ones it has open.
 ///
 /// # Errors
 /// Usage; pools and devices that are missing are complained about.

@@ -1,4 +1,4 @@
-//! A small system of its own in which a transcript is replayed: its root, processes and mounts are nobody else's.
+//! A small system in which a transcript is replayed, with a root folder, processes and mounts that nothing else sees.
 //!
 //! The recordings were made as root in a machine that was thrown away; they use absolute paths (`/v`, `/run`, `/tank`)
 //! and mount. Here all that is a tmpfs in a mount namespace, seen through `chroot`, with the host's programs read-only.

@@ -1,4 +1,4 @@
-//! AES with authentication: the six suites behind one call each way.
+//! Authenticated AES: one function seals and one opens for all six suites.
 
 use aes::{Aes128, Aes192, Aes256};
 use aes_gcm::AesGcm;
@@ -9,7 +9,7 @@ use format::crypt::{IV, MAC, Mode, Suite};
 
 use super::error::CryptError;
 
-/// An expanded key with its mode. It zeroes itself.
+/// An expanded key with its mode. Its memory is zeroed when it is dropped.
 pub(super) enum Cipher {
     Gcm128(Box<AesGcm<Aes128, U12>>),
     Gcm192(Box<AesGcm<Aes192, U12>>),
@@ -19,7 +19,7 @@ pub(super) enum Cipher {
     Ccm256(Box<Ccm<Aes256, U16, U12>>),
 }
 
-/// Calls the same method of whichever cipher it is.
+/// Calls the same method of each kind of cipher.
 macro_rules! with {
     ($cipher:expr, $name:ident => $call:expr) => {
         match $cipher {
@@ -76,7 +76,7 @@ impl Cipher {
         mac.map(Into::into).map_err(|_| CryptError::TooLong(len))
     }
 
-    /// Opens `message` in place. What fails to open stays sealed (GCM) or is zeroed (CCM).
+    /// Opens `message` in place. If that fails, the message stays sealed (GCM) or is zeroed (CCM).
     ///
     /// # Errors
     /// [`CryptError::Unauthentic`].

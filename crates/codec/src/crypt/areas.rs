@@ -1,4 +1,4 @@
-//! Blocks of which a part is sealed and the rest stays readable: the sealed areas are one message.
+//! Blocks that are sealed in part: all sealed areas of a block form one message, the rest stays readable.
 
 use core::ops::Range;
 

@@ -11,7 +11,7 @@ use super::{dnodes, log};
 /// What a block holds, with the byte order of its writer where it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Something that is sealed as a whole.
+    /// A block that is sealed as a whole.
     Whole,
     /// Dnodes: the bonuses are sealed, and what the objects are stays readable.
     Dnodes(ByteOrder),
@@ -34,8 +34,8 @@ impl Content {
 impl DatasetKeys {
     /// Seals a block in place: as it is to lie on the disk. `with.iv` must be new for its salt.
     ///
-    /// # Errors
-    /// [`CryptError::TooLong`]: a block of 16 MiB with CCM; [`CryptError::Layout`]: the block does not hold that.
+    /// # Errors [`CryptError::TooLong`]: a block of 16 MiB with CCM; [`CryptError::Layout`]: the block does not have the
+    /// layout of its type.
     pub fn seal(&self, content: Content, with: &Sealing, block: &mut [u8]) -> Result<[u8; MAC], CryptError> {
         let cipher = self.cipher(with.salt);
         let Some(areas) = content.areas(self, block)? else { return cipher.seal(&with.iv, &[], block) };
@@ -45,7 +45,7 @@ impl DatasetKeys {
         Ok(mac)
     }
 
-    /// Opens a block in place. One that fails to open holds nothing that can be read: it stays sealed, or is zeroed.
+    /// Opens a block in place. A block that cannot be opened stays sealed or is zeroed, so it holds no readable bytes.
     ///
     /// # Errors
     /// [`CryptError::Unauthentic`], [`CryptError::Layout`].

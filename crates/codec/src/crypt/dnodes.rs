@@ -1,4 +1,4 @@
-//! Blocks of dnodes: what an object is stays readable, its bonus is sealed.
+//! Blocks of dnodes: headers and block pointers stay readable, bonuses are sealed.
 
 use format::blkptr;
 use format::dnode::{FLAG_SPILL, HEADER, MAX_BLKPTRS, SLOT};
@@ -24,7 +24,7 @@ const USED: usize = 0x18;
 pub(super) enum Header {
     /// As they lie in the block.
     AsStored,
-    /// Little-endian: a root is made anew wherever it goes.
+    /// Little-endian: the objset block is built again on each pool that receives it.
     Portable,
 }
 

@@ -1,4 +1,4 @@
-//! Why something sealed could not be opened. No variant holds a byte of a key or of what was sealed.
+//! Why sealed data could not be opened. No variant holds a byte of a key or of the data.
 
 /// Something sealed that does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,13 +14,13 @@ pub enum CryptError {
         /// Bytes or digits that there are.
         found: usize,
     },
-    /// A hex key with something else in it.
+    /// A hex key with a character that is no hex digit.
     #[error("a character that is no hexadecimal digit")]
     NotHex,
     /// A number of rounds with which no key is derived from a pass phrase.
     #[error("a pass phrase with {0} iterations: there are from 1 to 4294967295")]
     Iterations(u64),
-    /// A block with another layout than its type says.
+    /// The layout of a block does not fit its type.
     #[error("{0} do not fit into their block")]
     Layout(&'static str),
     /// CCM takes messages of less than 16 MiB.

@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 use super::aead::Cipher;
 use super::pointers::{MacVersion, truncated};
 
-/// Derived keys that are kept. A dataset has one salt for each time that it was opened for writing, and blocks of one
-/// time lie together.
+/// How many derived keys are kept. A dataset gets a new salt each time that it is opened for writing, and blocks with one
+/// salt lie close to each other.
 const KEPT: usize = 16;
 
 /// Blocks that are sealed with one salt, at most: as many as in OpenZFS.
@@ -26,7 +26,7 @@ struct CurrentSalt {
     left: u64,
 }
 
-/// The keys of a dataset, opened. They are shared by all that read and write it, zero themselves and are never printed.
+/// The unwrapped keys of a dataset. All readers and writers share them. They are zeroed when dropped, and never printed.
 pub struct DatasetKeys {
     suite: Suite,
     guid: u64,
@@ -80,7 +80,7 @@ impl DatasetKeys {
         self.suite
     }
 
-    /// What names the master key for its whole life.
+    /// The guid of the master key, which never changes.
     #[must_use]
     pub const fn guid(&self) -> u64 {
         self.guid
@@ -102,8 +102,8 @@ impl DatasetKeys {
         (&self.master, &self.hmac)
     }
 
-    /// With what the next block is sealed. Each call gives another initialisation vector; the salt is a new one each time that
-    /// the keys were opened, and after many blocks.
+    /// The salt and the initialisation vector for the next block. Each call gives another initialisation vector. The salt
+    /// changes each time that the keys are opened, and after many blocks.
     #[must_use]
     pub fn next_sealing(&self, random: &mut dyn FnMut(&mut [u8])) -> Sealing {
         let mut sealing = Sealing::default();
@@ -142,8 +142,8 @@ impl DatasetKeys {
         truncated(&self.hmac_of(&[block]))
     }
 
-    /// With what a block is sealed that may be shared by a dedup table: the same content gives the same sealed bytes. `block` is
-    /// compressed, and not sealed yet.
+    /// The salt and the initialisation vector for a block that may enter a dedup table: the same content gives the same
+    /// sealed bytes. `block` is compressed and not sealed yet.
     #[must_use]
     pub fn dedup_sealing(&self, block: &[u8]) -> Sealing {
         let digest = self.hmac_of(&[block]);

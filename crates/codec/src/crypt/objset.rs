@@ -1,4 +1,4 @@
-//! The root of a dataset: readable, with two authentication codes inside that make all its blocks one tree.
+//! The objset block of a dataset. It stays readable; two authentication codes in it cover all blocks of the dataset.
 
 use format::ByteOrder;
 use format::dnode::SLOT;
@@ -17,17 +17,16 @@ const ACCOUNTS: [usize; 3] = [0x400, 0x600, 0x800];
 /// The authentication codes of an objset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjsetMacs {
-    /// Over what a raw stream carries: the type, and the meta-dnode with all below it.
+    /// Covers what a raw stream carries: the type, and the meta-dnode with all blocks below it.
     pub portable: [u8; 32],
-    /// Over what is counted anew where a stream is received; zero where nothing was counted yet.
+    /// Covers the accounting of space, which the receiver of a stream counts itself; zero before it is counted.
     pub local: [u8; 32],
 }
 
 impl DatasetKeys {
     /// The codes that belong into this root: a whole block in this byte order. What the block has in their place does not matter.
     ///
-    /// # Errors
-    /// [`CryptError::Layout`] for a block that is no root.
+    /// # Errors [`CryptError::Layout`] for a block that is no objset block.
     pub fn objset_macs(&self, block: &[u8], order: ByteOrder) -> Result<ObjsetMacs, CryptError> {
         if block.len() < FLAGS + 8 {
             return Err(CryptError::Layout("root and meta-dnode"));

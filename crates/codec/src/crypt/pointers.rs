@@ -22,7 +22,7 @@ const PSIZE: u64 = 0xffff << 16;
 /// Versions of the format of authentication codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MacVersion {
-    /// Of before the first release; it is read.
+    /// The format before the first release; such pools are only read.
     Zero,
     /// Today's.
     One,

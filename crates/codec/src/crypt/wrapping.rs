@@ -1,4 +1,4 @@
-//! The user's key, and what it opens.
+//! The user's key, which wraps the keys of datasets.
 
 use core::fmt;
 

@@ -48,13 +48,13 @@ impl Deref for Tree<'_> {
     }
 }
 
-/// Whose a node is.
+/// To which tree, folder or link a node id belongs.
 enum At<'a> {
     Tree(Tree<'a>),
     Folder(Folder),
     /// The link that is shown in place of this directory.
     Link(ObjectId),
-    /// A node without an owner: its snapshot was destroyed or cannot be opened.
+    /// The snapshot of the node was destroyed or cannot be opened.
     Nowhere(Errno),
 }
 

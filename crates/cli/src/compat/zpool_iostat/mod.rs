@@ -220,12 +220,13 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// A pool by its name, and the pool itself from round to round where its counters are this process's own.
 type Watched = (String, Option<PoolView>);
 
-/// A server has its counters, and what this process has of it keeps space from being used again: it is taken anew.
+/// Whether the view is a lease of a server. A lease keeps freed space from being used again, so it is taken again for each
+/// report.
 fn is_leased(view: &PoolView) -> bool {
     view.session().is_some_and(open::Session::is_leased)
 }
 
-/// The pools as they are now. What was exported meanwhile is told of and looked at no more.
+/// The pools as they are now. A pool that was exported meanwhile is reported once and then left out.
 fn look(
     watched: &mut Vec<Watched>,
     call: &Typed<Options>,

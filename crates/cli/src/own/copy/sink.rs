@@ -67,7 +67,8 @@ impl Policy {
     }
 }
 
-/// Told of every piece that was written; an error ends the copy of the file, whose beginning is taken away again.
+/// Called with the length of every piece that was written. An error ends the copy of the file, and the part already written
+/// is removed.
 pub type Moved<'a> = &'a (dyn Fn(u64) -> Result<(), CopyError> + Sync);
 
 /// The side that is written.
