@@ -45,7 +45,7 @@ fn measured(source: &mut Source) -> BTreeMap<(String, u64), (f64, u64)> {
     report.runs.into_iter().map(of).collect()
 }
 
-/// How many of the rows hold the measured ratio in their interval, and how far off the worst is.
+/// How many rows have the measured ratio within their interval, and the largest error of a row.
 fn judged(advice: &Advice, measured: &BTreeMap<(String, u64), (f64, u64)>) -> (usize, f64) {
     let mut held = 0;
     let mut worst: f64 = 0.0;

@@ -1,5 +1,5 @@
-//! Behind devices and networks of a set speed, the report names what was waited for. Alone in its program: what other
-//! tests do beside it would be waited for as well.
+//! With devices and networks of limited speed, the report names what was waited for. This test is alone in its program,
+//! because load from other tests would count as waiting.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn plan(dir: &Path, compressions: &[&str]) -> Plan {
     }
 }
 
-/// Other work on the machine only ever adds to a time: the first attempt that nothing held up counts.
+/// Other work on the machine can only make a time longer, so the first undisturbed attempt counts.
 fn undisturbed(attempt: impl Fn() -> Result<(), String>) {
     let began = Instant::now();
     let Err(first) = attempt() else { return };

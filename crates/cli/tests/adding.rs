@@ -142,7 +142,7 @@ fn unfitting_devices_are_refused_in_the_words_of_openzfs_unless_forced() {
     run(&bed, &devices, "zpool add t raidz 2 3 4").good();
     run(&bed, &devices, "zpool add --allow-ashift-mismatch --allow-replication-mismatch -o ashift=9 t 5")
         .good();
-    // A pool that is uneven already takes what it is given; a device of an exported pool is taken by force.
+    // A pool with mixed redundancy accepts any vdev; a device of an exported pool needs `--allow-in-use`.
     run(&bed, &devices, "zpool create -f other 6").good();
     run(&bed, &devices, "zpool export other").good();
     let taken = run(&bed, &devices, "zpool add t 6");

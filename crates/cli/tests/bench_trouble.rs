@@ -178,7 +178,7 @@ fn a_signal_at_any_time_ends_it_soon_and_leaves_nothing() {
         let took = asked.elapsed();
         let by_default = output.status.signal().is_some();
         let done = Done::from(output);
-        // Before the handlers stand, the signal itself ends it.
+        // Before the signal handlers are installed, the signal itself ends the process.
         assert!(by_default || done.status == status, "{millis} ms: {done:?}");
         assert!(took < Duration::from_secs(10), "{millis} ms: {took:?}");
         assert!(is_empty(&bed.path("tmp")), "{millis} ms");
@@ -231,7 +231,7 @@ fn cold_reads_come_from_the_device_and_warm_ones_do_not() {
     }
 }
 
-/// A command whose experiment holds the disk is no way around what the command line refuses.
+/// An experiment file cannot request a disk that the command line refuses.
 #[test]
 fn a_pool_of_the_user_is_not_held_to_an_experiments_disk() {
     let bed = bed_with_text();

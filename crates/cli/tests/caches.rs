@@ -1,4 +1,4 @@
-//! Cache devices, and hot spares of pools that OpenZFS made: they are labelled and shown, and nobody else takes them.
+//! Cache devices, and hot spares of pools that OpenZFS made: they are labelled and shown, and no other pool can use them.
 
 mod bed;
 
@@ -24,7 +24,7 @@ fn with_cache() -> (Bed, String, String) {
     (bed, data, cache)
 }
 
-/// What `zdb -l` makes of a device; `None` where there is no zdb.
+/// What `zdb -l` prints of a device; `None` where zdb is not installed.
 fn zdb_label(path: &str) -> Option<String> {
     let out =
         Command::new("zdb").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").args(["-l", path]).output().ok()?;

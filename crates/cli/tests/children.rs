@@ -1,4 +1,4 @@
-//! A copy of a dataset with all it holds has the datasets below it, or says which are missing.
+//! A recursive copy of a dataset includes the datasets below it, or reports those that are missing.
 
 mod bed;
 
@@ -38,7 +38,7 @@ fn datasets_below_are_copied_where_they_are_mounted() {
         &bed,
         &[("out/1", "1"), ("out/a/2", "2"), ("out/a/b/3", "3"), ("out/deep/place/4", "4"), ("out/fs/5", "5")],
     );
-    // A folder has the datasets that are mounted below it.
+    // A copy of a folder includes the datasets that are mounted below it.
     bed.run(&["cp", "-r", "tank:/deep", "part"]).good();
     expect(&bed, &[("part/place/4", "4")]);
     assert_eq!(fs::read_dir(bed.path("part")).expect("read").count(), 1);

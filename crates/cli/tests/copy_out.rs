@@ -1,4 +1,4 @@
-//! Copies never touch anything outside the place that the user named: whatever the pool holds, and whatever another user
+//! Copies never change a file outside the target that the user named, whatever the pool contains and whatever another user
 //! does to the tree meanwhile.
 
 mod bed;
@@ -172,7 +172,7 @@ fn a_name_of_two_sources_is_made_once_in_a_pool() {
         assert_eq!(left, 42, "no temporary files stay");
         let other = bed.run(&["cat", &format!("{to}/d/other")]).good();
         assert_eq!(other, "merged");
-        // What another run made is replaced, as ever.
+        // Files of an earlier run are replaced.
         bed.run(&["cp", "-rp", sources[0], &to]).good();
     }
 }
@@ -324,7 +324,7 @@ impl Drop for Attacker {
 
 /// Puts a link to `victim` in the place of `path` and takes it away again.
 fn swap(path: &Path, aside: &Path, victim: &Path) {
-    // Any step may fail: the copy changes the same names.
+    // Any step may fail, because the copy changes the same names.
     let _ = fs::rename(path, aside);
     let _ = symlink(victim, path);
     std::thread::sleep(Duration::from_micros(500));
@@ -359,7 +359,7 @@ fn a_copy_does_not_follow_a_target_that_is_swapped_meanwhile() {
         let folders = Attacker::starts(move || swap(&place, &aside, &other));
         let (place, aside, other) = (out.join("src/d2/2"), out.join("src/aside2"), bed.path("victim/d2/2"));
         let files = Attacker::starts(move || swap(&place, &aside, &other));
-        // It may fail; it may not touch the victim.
+        // The copy may fail, but it must not change the victim.
         run(bed.command(&["cp", "-rp", "tank/fs:/src", &out.display().to_string()]));
         run(bed.command(&["cp", "-rp", "tank/fs:/src", &out.display().to_string()]));
         drop((folders, files));

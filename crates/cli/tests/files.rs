@@ -180,12 +180,12 @@ fn a_dataset_without_a_path_is_its_root() {
             assert_eq!(bed.run(&[words, &[name]].concat()).good(), whole, "{words:?} {name}");
         }
     }
-    // What changes something takes no dataset for a file.
+    // Commands that change files refuse the name of a dataset in place of a file.
     bed.run(&["rm", "-r", "tank/fs:"]).refused("cannot remove 'tank/fs:/': invalid argument");
     assert_eq!(bed.run(&["rm", "-r", "tank/fs"]).status, 2);
     assert_eq!(bed.run(&["mv", "tank/fs:", "tank/fs:/x"]).status, 1);
     assert_eq!(bed.run(&["ls", "tank/fs"]).good(), "hello\n");
-    // A local file of that name is meant by nobody else.
+    // If a local folder has this name, the operand does not mean the dataset, and `ls` refuses it.
     fs::create_dir_all(bed.path("tank/fs")).expect("made");
     assert_eq!(bed.run(&["ls", "tank/fs"]).status, 2);
 }
@@ -212,7 +212,7 @@ fn mistakes_are_one_line_and_leave_nothing_behind() {
     bed.run(&["mkdir", "tank/fs:/a"]).good();
     bed.run(&["cp", "-r", "tank/fs:/a", "tank/fs:/a/b"]).refused("cannot copy 'tank/fs:/a' into itself");
     assert_eq!(bed.run(&["cp", "tank/fs:/a"]).status, 2);
-    // One that cannot be copied does not keep the others.
+    // A file that cannot be copied does not stop the copying of the others.
     let done = bed.run(&["cp", "missing", "file", "tank/fs:/a"]);
     assert!(done.status == 1 && done.err.lines().count() == 1, "{done:?}");
     assert_eq!(bed.run(&["ls", "tank/fs:/a"]).good(), "file\n");
@@ -362,7 +362,7 @@ fn a_copy_out_of_a_pool_first_prints_its_size() {
     // Before: the bar, which has the time left, comes below it.
     assert!(shown.rfind("left").is_none_or(|last| last > said), "{shown:?}");
     assert_eq!(fs::metadata(bed.path("to/sparse")).expect("copied").len(), 4 << 40);
-    // Into a file goes no such line, nor with -q; nor when it stays in the pool.
+    // No such line is printed into a file, with `-q`, or when the copy stays in the pool.
     let plain = bed.run(&["-d", "tank.img", "cp", "-r", "tank/fs:/from", "again"]);
     assert_eq!((plain.status, plain.err.as_str()), (0, ""));
     for words in ["cp -qr tank/fs:/from quiet", "cp -r tank/fs:/from tank/fs:/inside"] {
@@ -393,7 +393,7 @@ fn copies_inside_a_pool_share_blocks_where_the_feature_is() {
         expect_same(&bed.list(&format!("tank/two:/copy{n}")), &bed.list("tank/one:/plain"), &OWN);
     }
     bed.run(&["cp", "-q", "--reflink=always", "tank/one:/plain/d/noise", "tank/one:/again"]).good();
-    // Where blocks cannot be shared, and where they are not to be, bytes are copied.
+    // Bytes are copied where blocks cannot be shared, and where the user forbids it.
     let before = saved();
     bed.run(&["cp", "-q", "--reflink=never", "tank/one:/plain/d/noise", "tank/one:/bytes"]).good();
     bed.run(&["cp", "-rpq", "tank/one:/plain", "tank/other:/copy"]).good();

@@ -1,5 +1,5 @@
-//! Pools that somebody made to harm: whatever they hold, a command ends, uses little memory, writes nothing outside of its
-//! target, and commands no terminal.
+//! Hostile pools: whatever they contain, a command ends, uses little memory, writes nothing outside its target, and sends no
+//! control sequences to the terminal.
 //!
 //! `crates/sim/src/forge/sample.rs` makes the pools. All their checksums are right.
 

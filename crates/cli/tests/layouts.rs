@@ -10,7 +10,7 @@ use bed::{Bed, Done};
 
 const MIB: u64 = 1 << 20;
 
-/// A layout with what OpenZFS 2.1.11 says of it (`zpool list -p`, `zfs list -p`).
+/// A layout with the figures that OpenZFS 2.1.11 prints for it (`zpool list -p`, `zfs list -p`).
 struct Case {
     /// MiB of each device.
     sizes: &'static [u64],

@@ -125,13 +125,13 @@ fn mounts_follow_the_properties() {
 fn a_mount_shows_what_a_rollback_brings_back() {
     let Some(live) = Live::with_tank(128) else { return };
     live.run(&["zfs", "create", "tank/a"]).good();
-    // Not synced by anybody: a snapshot holds it all the same.
+    // No program has synced the file; the snapshot contains it nevertheless.
     fs::write(live.path("mnt/a/file"), b"then").expect("written");
     live.run(&["zfs", "snapshot", "tank/a@then"]).good();
     write(&live.path("mnt/a/file"), b"now, and longer");
     live.run(&["zfs", "rollback", "tank/a@then"]).good();
     assert_eq!(fs::read(live.path("mnt/a/file")).expect("there"), b"then");
-    // Also with another one mounted within it, which comes back.
+    // This also works when another file system is mounted within it; that one is mounted again.
     live.run(&["zfs", "create", "tank/a/inner"]).good();
     write(&live.path("mnt/a/inner/own"), b"kept");
     write(&live.path("mnt/a/file"), b"now again");
@@ -140,7 +140,7 @@ fn a_mount_shows_what_a_rollback_brings_back() {
     assert_eq!(fs::read(live.path("mnt/a/inner/own")).expect("there"), b"kept");
     live.run(&["zfs", "clone", "tank/a@then", "tank/b"]).good();
     assert_eq!(fs::read(live.path("mnt/b/file")).expect("cloned"), b"then");
-    // Refused, it destroys nothing of what it would have had to. Open files are no reason (`live_in_use`).
+    // When the command is refused, it has destroyed nothing. Open files are no reason (`live_in_use`).
     live.run(&["zfs", "snapshot", "tank/a@newer"]).good();
     assert_eq!(live.run(&["zfs", "rollback", "tank/a@then"]).status, 1);
     live.run(&["zfs", "list", "tank/a@newer"]).good();
@@ -248,7 +248,7 @@ fn a_mounted_file_system_is_received_into() {
     cut.refused("cannot receive new filesystem stream: checksum mismatch or incomplete stream.");
     let into = live.run(&["cp", &live.path("part").to_string_lossy(), "tank/c:/"]);
     into.refused("cannot write 'tank/c': it holds part of a stream; receive the rest first");
-    // It is still there after an export, and mounted only when it is whole.
+    // The partial dataset is still there after an export. It is mounted only when it is complete.
     live.run(&["zpool", "export", "tank"]).good();
     live.import().good();
     assert_eq!(live.get("receive_resume_token", "tank/c"), token);
@@ -295,7 +295,7 @@ fn import_without_mounting_mounts_later() {
     live.run(&["zfs", "mount", "-o", "bogus", "tank"]).refused("cannot mount 'tank': Invalid argument");
 }
 
-/// Somebody without root: the mount goes below the runtime directory, and a line says so.
+/// For a user without root rights the mount is made below the runtime directory, and a line says so.
 #[test]
 fn an_ordinary_user_has_pools_of_their_own() {
     let Some(live) = Live::new() else { return };
@@ -376,7 +376,7 @@ fn an_ordinary_user_has_pools_of_their_own() {
             let done = as_user_output(
                 &["sh", "-c", "cd \"$0\" && exec \"$@\"", &own].into_iter().chain(line).collect::<Vec<_>>(),
             );
-            // What is moved onto a link to a folder goes into that folder.
+            // A file that is moved onto a link to a folder is moved into that folder.
             assert!(done.err.contains("busy") || done.status == 0, "{done:?}");
         }
         assert!(as_user(&["test", "-h", &format!("{own}/src")]));
@@ -398,7 +398,7 @@ fn an_ordinary_user_has_pools_of_their_own() {
         assert_eq!(done.err, "cannot set property for 'mine/src': pool or dataset is busy\n");
         assert_eq!(value("readonly"), "off\tdefault\n");
         assert!(user(&["cat", "mine/src:/copy"]).good().ends_with("more\n"));
-        // The kernel writes times back as root, which this mount belongs not to.
+        // The kernel writes times back as root, but the mount belongs to another user.
         let late = "touch \"$1/late\"; sleep 1.1; exec 3>>\"$1/late\"; echo more >&3; sync -f \"$1/late\"; stat -c %Y \"$1/late\"";
         let written = as_user_output(&["sh", "-c", late, "sh", &own]).good();
         user(&["zfs", "unmount", "mine"]).good();
@@ -407,7 +407,7 @@ fn an_ordinary_user_has_pools_of_their_own() {
         // A mount that is made again shows its links again.
         user(&["zfs", "set", "exec=off", "mine"]).good();
         assert!(as_user(&["test", "-e", &format!("{own}/src/deep/copy")]));
-        // Without the mount inside, the folder is a folder, and it can be renamed.
+        // Once the inner file system is unmounted, the folder is shown as a folder and can be renamed.
         user(&["zfs", "unmount", "mine/src"]).good();
         assert!(
             as_user(&["test", "-d", &format!("{own}/src")])
@@ -481,7 +481,7 @@ fn the_five_commands_of_the_readme_work_for_an_ordinary_user() {
     assert!(ratio.trim_end_matches('x').parse::<f64>().expect("a number") > 5.0, "{done:?}");
     assert_eq!(found.good().trim(), "700000");
     exported.good();
-    // The link was there for the mount alone: what is stored is a folder.
+    // The link existed only for the mount; the pool stores a folder.
     let list = run("cenote -d disk.img ls --json tank:/").good();
     assert!(list.contains("\"dir\"") && !list.contains("within"), "{list}");
 }
@@ -505,7 +505,7 @@ fn a_server_reports_its_gzip_engine_and_can_change_it() {
     assert_eq!(word("/gzip_engine"), "\"isal\"");
     fs::write(live.path("mnt/more"), &text).expect("written");
     live.run(&["zpool", "sync", "tank"]).good();
-    // Where igzip is not in the build, libdeflate stands in for it.
+    // Where igzip is not in the build, libdeflate is used instead.
     assert_eq!(word("/gzip_records/isal") != "0", word("/gzip_records/libdeflate") == before);
     assert_eq!(fs::read_to_string(live.path("mnt/more")).expect("read"), text);
     live.run(&["zpool", "export", "tank"]).good();

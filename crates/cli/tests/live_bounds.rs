@@ -35,7 +35,7 @@ fn no_mountpoint_of_a_pool_leaves_the_altroot() {
     let import = || live.run(&["zpool", "import", "-d", &image, "-R", &alt, "tank"]);
     import().good();
     live.run(&["zfs", "set", "mountpoint=/top", "tank"]).good();
-    // How often one has to go up from the altroot, the maker of the pool need not know.
+    // More `..` than the altroot is deep: the maker of the pool need not know its depth.
     let up = format!("/{}{}", "../".repeat(30), live.text("outside/up").trim_start_matches('/'));
     live.run(&["zfs", "create", "-u", "-o", &format!("mountpoint={up}"), "tank/up"]);
     live.run(&["zfs", "create", "-o", "mountpoint=/top/a", "tank/a"]).good();
@@ -76,7 +76,7 @@ fn a_pool_in_files_of_another_user_has_no_set_id_programs() {
     assert_eq!((done.status, done.err.as_str()), (0, said));
     let has = |word: &str| options(&live, "mnt").iter().any(|option| option == word);
     assert!(has("nosuid") && has("nodev"), "{:?}", options(&live, "mnt"));
-    // A property that was set before, or is set now, lies in the pool.
+    // The property is stored in the pool, so it does not lift the restriction, whether it was set before or is set now.
     live.run(&["zfs", "set", "setuid=on", "tank"]).good();
     assert!(has("nosuid"));
     live.run(&["zpool", "export", "tank"]).good();
@@ -84,7 +84,7 @@ fn a_pool_in_files_of_another_user_has_no_set_id_programs() {
     assert!(!has("nosuid") && !has("nodev"), "{:?}", options(&live, "mnt"));
 }
 
-/// Mounts something of `user` that nobody serves, called as a dataset is.
+/// Mounts a FUSE file system of `user` without a server, under the name of a dataset.
 fn mount_dead(live: &Live, name: &str, dataset: &str, user: u32) -> bool {
     let script = "import ctypes, os, sys\n\
                   libc = ctypes.CDLL(None, use_errno=True)\n\
@@ -136,7 +136,7 @@ fn folders_and_files_of_servers_are_for_one_user_only() {
     {
         assert_eq!(mode(file), 0o600, "{file}");
     }
-    // A log that is somebody's link is not written to.
+    // A log file that is a symbolic link is not written to.
     live.run(&["zpool", "export", "tank"]).good();
     fs::remove_file(live.path("state/log/tank.log")).expect("there");
     write(&live.path("victim"), b"kept");

@@ -51,7 +51,7 @@ fn a_server_whose_socket_is_gone_is_named() {
     live.expect_sound();
 }
 
-/// A process that keeps the mounts below the bed in a mount namespace of its own. It ends with this.
+/// A process whose own mount namespace keeps the mounts below the bed. It ends when this value is dropped.
 struct Keeper(std::process::Child);
 
 impl Keeper {

@@ -20,7 +20,7 @@ fn tunables_of_a_live_pool_change_at_once_and_until_it_is_exported() {
     live.run(&["tune", "tank", "zfs_arc_max=17M"]).good();
     let json = live.run(&["tune", "--json", "tank"]).good();
     assert!(json.contains(r#"{"name":"zfs_arc_max","value":17825792,"#), "{json}");
-    // What is wrong is said, and changes nothing.
+    // A wrong value is reported and changes nothing.
     live.run(&["tune", "tank", "zfs_txg_timeout=5", "zfs_nosuch=1"])
         .refused("there is no tunable 'zfs_nosuch'");
     live.run(&["tune", "tank", "zfs_txg_timeout=0"])
@@ -168,7 +168,7 @@ fn waiting_for_a_scrub_blocks_no_other_command() {
     live.expect_sound();
 }
 
-/// One dataset emptied, set and filled again and again tells of what is in it now.
+/// A dataset that is emptied, given another property and filled several times shows figures of its present contents.
 #[test]
 fn the_ratio_of_an_emptied_and_filled_dataset_is_that_of_its_present_files() {
     let Some(live) = Live::with_tank(256) else { return };

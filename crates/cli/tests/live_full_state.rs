@@ -1,4 +1,4 @@
-//! The state folder or the log has no room left: nothing is made halfway, and the server goes on.
+//! The file system of the state folder or of the log is full: no command stops halfway, and the server goes on.
 
 mod bed;
 
@@ -50,7 +50,7 @@ fn image(live: &Live) -> String {
     image
 }
 
-/// That there is no pool, imported or not.
+/// Checks that there is no pool, imported or not.
 fn expect_no_pool(live: &Live, image: &str) {
     assert_eq!(live.run(&["zpool", "list", "-H"]).out, "");
     let found = live.run(&["zpool", "import", "-d", image]);

@@ -99,7 +99,7 @@ fn an_increment_goes_into_a_file_system_whose_files_are_open() {
     let mut other = open("other");
     assert_eq!(text_of(&mut other).expect("read"), "one");
     let (dir, lost) = (File::open(at("dir")).expect("opened"), File::open(at("lost")).expect("opened"));
-    // The kernel remembers what is not there, too.
+    // The kernel also keeps names that do not exist.
     assert!(!at("new").exists() && at("dir/inner").exists());
     let before = fs::metadata(at("")).expect("mounted").dev();
     live.receive("next", &["tank/copy"]).good();
@@ -163,7 +163,7 @@ fn changes_since_the_snapshot_are_kept_without_force() {
     assert!(at("gone").exists() && !at("new").exists());
     own.write_all(b", and more").expect("it goes on");
     assert_eq!(fs::read(at("own")).expect("there"), b"own, and more");
-    // By force, with a newer snapshot that somebody has looked into.
+    // Forced, with a newer snapshot that was opened through `.zfs`.
     live.zfs("snapshot tank/copy@later");
     assert!(at(".zfs/snapshot/later/own").exists());
     live.receive("next", &["-F", "tank/copy"]).good();
@@ -223,7 +223,7 @@ fn file_systems_mounted_below_stay_mounted() {
     live.receive("next", &["tank/copy"]).good();
     assert_eq!(fs::read(live.path("mnt/copy/new")).expect("there"), b"new");
     assert_eq!(text_of(&mut held).expect("it goes on"), "in the child");
-    // The folder of the mount itself goes: what is mounted there stays, as with OpenZFS.
+    // The folder of the mount point is removed; the file system mounted there stays mounted, as with OpenZFS.
     live.zfs("set mountpoint=none tank/w/k");
     let _ = fs::remove_dir(live.path("mnt/w/k"));
     live.zfs("snapshot tank/w@3");

@@ -39,7 +39,7 @@ fn typed(live: &Live, words: &[&str], text: &str) -> Done {
     let mut command = live.command(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
-    // A command that is refused does not read.
+    // A command that is refused does not read its standard input.
     let _ = child.stdin.take().expect("piped").write_all(text.as_bytes());
     child.wait_with_output().expect("it ends").into()
 }
@@ -133,10 +133,10 @@ fn mount_l_loads_keys_first() {
     wrong.refused("Key load error: Incorrect key provided for 'gcrypt/secret'.");
     typed(&live, &["zfs", "mount", "-l", "gcrypt/secret"], "correct horse\n").good();
     assert!(fs::read_dir(&secret).expect("mounted").count() > 0);
-    // The key is that of the encryption root, and it is there.
+    // The dataset uses the key of its encryption root, which is loaded.
     live.run(&["zfs", "mount", "-l", "gcrypt/secret/inherits"]).good();
     assert!(fs::read_dir(live.path("mnt/gcrypt/secret/inherits")).expect("mounted").count() > 0);
-    // The key goes with the mount of its encryption root.
+    // The key is unloaded when its encryption root is unmounted.
     live.run(&["zfs", "unmount", "-u", "gcrypt/secret/inherits"]).good();
     assert_eq!(status(&live, "gcrypt/secret"), "available");
     live.run(&["zfs", "unmount", "-u", "gcrypt/secret"]).good();
@@ -197,7 +197,7 @@ fn remembers(process: u32, bytes: &[u8]) -> bool {
     })
 }
 
-/// The server has the key, so it sends what goes out decrypted.
+/// The server has the key, so it makes the decrypted stream.
 fn sends_decrypted(live: &Live) {
     live.run(&["zfs", "snapshot", "-r", "tank/secret@sent"]).good();
     for options in [&["-c"][..], &["-L", "-e"]] {

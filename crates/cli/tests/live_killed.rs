@@ -1,4 +1,4 @@
-//! A pool whose server was killed: commands tell, and start it again.
+//! A pool whose server was killed: commands report it and start the server again.
 
 mod bed;
 

@@ -1,5 +1,5 @@
-//! The image of a live pool is cut short or deleted: nothing is acknowledged that is not safe, and what is still there can be
-//! saved.
+//! The image of a live pool is truncated or deleted: no write is acknowledged that is not durable, and the remaining data
+//! can be saved.
 
 mod bed;
 
@@ -122,7 +122,7 @@ fn a_moved_or_replaced_image_is_reported_and_still_written() {
     };
     fs::rename(&image, &moved).expect("moved");
     named();
-    // A copy in its place is another file, although it looks the same.
+    // A copy in its place is another file, although its contents are the same.
     fs::copy(&moved, &image).expect("copied");
     named();
     write(&live.path("mnt/later"), &noise(200_000));

@@ -46,7 +46,7 @@ fn a_mount_looks_like_a_mount_to_findmnt_and_df() {
     };
     near(cells[2], "referenced");
     near(cells[3], "available");
-    // A quota is what the file system ends with.
+    // The size of the file system that the kernel reports is the quota.
     live.run(&["zfs", "set", "quota=20M", "tank/look"]).good();
     let shown = tool("df", &["--output=size", "-B1M", &point]).expect("df");
     let size: u64 = shown.lines().nth(1).expect("a row").trim().parse().expect("a number");
@@ -71,7 +71,7 @@ fn options_given_by_hand_are_shown_until_the_property_is_set() {
         fs::File::options().append(true).open(&path).expect("there").set_times(old).expect("set");
         let read = fs::read(&path).expect("read");
         assert_eq!(read, b"text");
-        // What the kernel still knows of it goes with the mount.
+        // Unmounting drops the pages and attributes that the kernel keeps.
         live.run(&["zfs", "unmount", "tank/opts"]).good();
         live.run(&["zfs", "mount", "tank/opts"]).good();
         fs::metadata(&path).expect("there").accessed().expect("known") > std::time::SystemTime::UNIX_EPOCH
@@ -86,7 +86,7 @@ fn options_given_by_hand_are_shown_until_the_property_is_set() {
     assert_eq!(value("atime"), "on\ttemporary\n");
     assert!(before("mnt/opts/file"), "an access is noted");
     assert_eq!(value("atime"), "off\tlocal\n");
-    // Set to what it is, a property ends what was asked for beside it.
+    // Setting a property to its present value ends a temporary mount option that contradicts it.
     mounted("atime,ro");
     assert_eq!((value("atime"), value("readonly")), ("on\ttemporary\n".into(), "on\ttemporary\n".into()));
     live.run(&["zfs", "set", "readonly=off", "tank/opts"]).good();
@@ -111,7 +111,7 @@ fn mount_options_hold_until_the_next_mount() {
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
     assert_eq!((value("readonly"), value("exec")), ("on\ttemporary\n".into(), "off\ttemporary\n".into()));
     assert_eq!(value("compression"), "on\tdefault\n");
-    // Properties of others, and other properties, leave them alone.
+    // Other properties, and properties of other datasets, do not change the options.
     live.run(&["zfs", "set", "readonly=on", "tank/other"]).good();
     live.run(&["zfs", "set", "setuid=off", "tank/opts"]).good();
     assert_eq!((value("readonly"), value("setuid")), ("on\ttemporary\n".into(), "off\tlocal\n".into()));
@@ -120,7 +120,7 @@ fn mount_options_hold_until_the_next_mount() {
     assert_eq!((value("readonly"), value("exec")), ("off\tdefault\n".into(), "on\tdefault\n".into()));
     live.run(&["zfs", "mount", "-o", "remount,ro", "tank/opts"]).good();
     assert_eq!(value("readonly"), "on\ttemporary\n");
-    // The property itself counts more than what was given before.
+    // A property that is set later takes precedence over the option given before.
     live.run(&["zfs", "set", "readonly=on", "tank/opts"]).good();
     live.run(&["zfs", "set", "readonly=off", "tank/opts"]).good();
     write(&live.path("mnt/opts/x"), b"y");
@@ -171,7 +171,7 @@ fn mount_options_stay_when_a_command_mounts_again() {
     assert_eq!(options("tank/c/b"), temporary, "moved back");
     let refused = fs::write(live.path("mnt/c/b/x"), b"x").expect_err("read-only");
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
-    // What a property of the new place says is no longer a matter of the old mount.
+    // An option of the mount does not stay when the dataset moves below a parent that sets the property.
     live.run(&["zfs", "set", "exec=off", "tank/sealed"]).good();
     live.run(&["zfs", "rename", "tank/c/b", "tank/sealed/b"]).good();
     assert_eq!(options("tank/sealed/b")[..2], ["on temporary", "off inherited from tank/sealed"]);
@@ -218,7 +218,7 @@ fn mount_8_mounts_what_has_a_legacy_mountpoint() {
     assert!(fs::write(at.join("file"), b"no").is_err());
     let nowhere = helper(&live, &["-o", "remount,rw", "tank/leg", elsewhere]);
     assert_eq!((nowhere.status, nowhere.err.contains("not currently mounted")), (32, true), "{nowhere:?}");
-    // Taken down by umount(8), it is mounted no more for anybody.
+    // After umount(8), every command reports it as not mounted.
     umount(&at);
     assert_eq!(live.get("mounted", "tank/leg"), "no");
     live.run(&["zfs", "unmount", "tank/leg"]).refused("cannot unmount 'tank/leg': not currently mounted");

@@ -54,7 +54,7 @@ fn iostat_makes_one_report_of_all_pools_in_each_interval() {
     let all = ["capacity", "pool", &"-".repeat(images[0].len() + 2)];
     let tree = ["p1", &images[0], all[2], "p2", &images[1], all[2]];
     assert_eq!(first_words(&verbose), [&all[..], &tree].concat());
-    // What was written since the import is told by the servers, which wrote it.
+    // The servers report what was written since the import.
     let figures = iostat(&["-Hp"]).good();
     let wrote = |line: &str| line.split('\t').nth(6).and_then(|cell| cell.parse::<u64>().ok());
     assert!(figures.lines().all(|line| wrote(line).is_some_and(|bytes| bytes > 0)), "{figures}");

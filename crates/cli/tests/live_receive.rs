@@ -1,4 +1,4 @@
-//! Receiving into what is mounted, and mounts whose datasets change their names.
+//! Receiving into mounted file systems, and renaming mounted datasets.
 
 mod bed;
 
@@ -47,7 +47,7 @@ fn increments_of_a_mounted_tree_fit_one_after_the_other() {
         assert_eq!(copied.len(), 12);
         assert_eq!(live.get("written", "tank/copy"), "0", "after {step}");
     }
-    // To go back in a child changes nothing in what it is mounted in.
+    // A rollback of a child changes nothing in the file system in which it is mounted.
     write(&live.path("mnt/copy/k/own"), b"given up");
     live.zfs("rollback tank/copy/k@4");
     assert!(!live.path("mnt/copy/k/own").exists() && live.path("mnt/copy/k/4").exists());

@@ -70,7 +70,7 @@ fn sigterm_ends_a_server_in_good_order() {
     assert!(!live.path("run/tank.sock").exists());
     drop(held);
     live.expect_sound();
-    // Imported as before, and served again when asked for.
+    // The pool is still imported, and `zpool import -a` starts its server again.
     live.run(&["zpool", "import", "-a"]).good();
     assert_eq!(fs::read(live.path("mnt/file")).expect("there"), b"not synced by its writer");
 }

@@ -1,4 +1,4 @@
-//! `.zfs` of mounted file systems, while commands take, rename, destroy and give away what it shows.
+//! `.zfs` of mounted file systems, while commands make, rename, destroy and promote the snapshots that it shows.
 
 mod bed;
 
@@ -80,13 +80,13 @@ fn a_snapshot_that_is_being_read_is_not_destroyed() {
     assert_eq!(text, "one");
     drop(open);
     live.run(&["zfs", "destroy", "tank/held@a"]).good();
-    // Back to one with newer ones that were looked at.
+    // Rolls back to a snapshot with newer ones that were opened.
     write(&top.join("f"), b"two");
     live.run(&["zfs", "snapshot", "tank/held@c"]).good();
     assert_eq!(read(&list.join("c/f")), "two");
     live.run(&["zfs", "rollback", "-r", "tank/held@b"]).good();
     assert_eq!((read(&top.join("f")), names(&list)), ("one".into(), vec!["b".into()]));
-    // One that waits for its hold goes with it, though it was looked at.
+    // A snapshot with deferred destruction is destroyed when its hold is released, although it was opened.
     live.run(&["zfs", "hold", "keep", "tank/held@b"]).good();
     live.run(&["zfs", "destroy", "-d", "tank/held@b"]).good();
     assert_eq!(read(&list.join("b/f")), "one");
@@ -112,7 +112,7 @@ fn snapshots_that_move_to_a_clone_are_shown_there() {
     live.run(&["zfs", "promote", "tank/to"]).good();
     assert_eq!((names(&from), names(&to)), (vec![], vec!["s".into()]));
     assert_eq!((read(&from.join("s/f")), read(&to.join("s/f"))), (GONE.into(), "one".into()));
-    // With the last clone goes the snapshot that waited for it.
+    // Destroying the last clone destroys the snapshot with deferred destruction.
     live.run(&["zfs", "destroy", "-d", "tank/to@s"]).good();
     assert_eq!(read(&to.join("s/f")), "one");
     live.run(&["zfs", "destroy", "tank/from"]).good();
@@ -141,7 +141,7 @@ fn a_snapshot_that_was_in_use_while_it_moved_to_a_clone_is_free_afterwards() {
     assert_eq!((text.as_str(), read(&was.join("a/d/f"))), ("one", GONE.into()));
     drop(held);
     write(&live.path("mnt/was/d/f"), b"two");
-    // Another of its name, where it was, is another.
+    // A new snapshot with the same name shows its own contents.
     live.run(&["zfs", "snapshot", "tank/was@a"]).good();
     assert_eq!(read(&was.join("a/d/f")), "two");
     live.run(&["zfs", "destroy", "tank/is@a"]).good();

@@ -291,7 +291,7 @@ fn every_command_answers_at_once_on_a_suspended_pool_and_its_server_ends() {
             other => wrong.push(format!("{line}: {other:?}")),
         }
     }
-    // What cenote does not do is refused as on any pool.
+    // Unsupported commands are refused as on any pool.
     for line in ["zpool initialize brim", "zpool trim brim", "zpool checkpoint brim", "zpool add brim IMAGE"]
     {
         match within(&line.replace("IMAGE", &image).split(' ').collect::<Vec<_>>()) {

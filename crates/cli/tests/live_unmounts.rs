@@ -1,4 +1,4 @@
-//! Mounts that come and go: unmounted by other programs, in use, and set otherwise meanwhile.
+//! Mounts that are unmounted by other programs, that are in use, or whose properties change while they are mounted.
 
 mod bed;
 
@@ -81,7 +81,7 @@ fn a_file_system_unmounted_in_use_is_mounted_again_after_its_users_end() {
     let more = if rustix::process::geteuid().is_root() { "more " } else { "" };
     assert_eq!(fs::read_to_string(point.join("file")).expect("there"), format!("one {more}"));
 
-    // Taken from its users, it keeps what they wrote.
+    // A forced unmount keeps what programs wrote before; their later writes fail.
     let mut held = lazily("two");
     live.run(&["zfs", "unmount", "-f", "tank/l"]).good();
     assert!(held.write_all(b"lost").and_then(|()| held.sync_all()).is_err());
@@ -141,7 +141,7 @@ fn a_mountpoint_that_is_set_is_where_the_file_system_is_mounted() {
     assert_eq!(mounted(&all), ["no", "no", "no", "no", "no"]);
     set(&["-u"], "mnt/moved");
     assert_eq!(mounted(&all), ["no", "no", "no", "no", "no"], "-u mounts nothing");
-    // What inherits it goes with it; what is mounted by name, or has a place of its own, does not.
+    // Datasets that inherit the mount point are moved as well; those mounted by name or with their own mount point are not.
     set(&[], "mnt/moved");
     assert_eq!(mounted(&all), ["yes", "yes", "yes", "no", "no"]);
     assert!(live.mounts().contains(&live.path("mnt/moved/child/deep")));
@@ -156,7 +156,7 @@ fn a_mountpoint_that_is_set_is_where_the_file_system_is_mounted() {
     live.run(&["zfs", "unmount", "tank/m/child"]).good();
     set(&[], "mnt/off");
     assert_eq!(mounted(&all), ["no", "yes", "yes", "no", "no"]);
-    // A new name mounts nothing that was not mounted.
+    // Renaming does not mount a dataset that was not mounted.
     live.run(&["zfs", "unmount", "tank/m/child"]).good();
     live.run(&["zfs", "rename", "tank/m", "tank/n"]).good();
     assert_eq!(mounted(&["n", "n/child", "n/child/deep"]), ["no", "no", "no"]);
@@ -177,7 +177,7 @@ fn the_option_rw_counts_more_than_readonly_until_the_next_mount() {
     live.run(&["zfs", "mount", "-o", "rw", "tank/ro"]).good();
     assert_eq!(value("readonly"), "off\ttemporary\n");
     write(&file, b"written all the same");
-    // The property has the last word when it is set, but not under those who write.
+    // Setting the property takes precedence, except while programs have files open for writing.
     let held = fs::File::options().append(true).open(&file).expect("open");
     live.run(&["zfs", "set", "readonly=on", "tank/ro"])
         .refused("cannot set property for 'tank/ro': pool or dataset is busy");

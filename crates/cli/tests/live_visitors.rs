@@ -1,4 +1,4 @@
-//! Other users of the machine look at a pool of root: what they see, what is refused, and what hostile ones cannot do.
+//! Other users of the machine query a pool of root: what they see, what is refused, and what hostile users cannot do.
 
 mod bed;
 
@@ -217,7 +217,7 @@ fn hostile_visitors_are_refused_and_delay_no_other_user() {
     }
     let nested = "[".repeat(60_000);
     assert_eq!(shared.ask(&nested), "");
-    // Visitors of one user who connect and say nothing use up what that user may ask, and no more.
+    // Silent connections of one user use up only the questions that this user may ask.
     let mut silent: Vec<UnixStream> = (0..64).map(|_| shared.connect()).collect();
     let mut turned_away = 0;
     for stream in &mut silent[4..] {

@@ -47,14 +47,14 @@ fn many_clients_at_once_change_and_read_one_pool() {
             assert_eq!(fs::read_to_string(folder.join("copied")).expect("there"), name);
         }
     }
-    // The pool is proved while it is live.
+    // `cenote check` examines the pool while it is mounted.
     let done = live.run(&["check", "tank"]);
     assert!(done.status == 0 && done.out.contains(": clean"), "{done:?}");
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
 
-/// Waits for what comes by itself, but not for ever.
+/// Waits for a condition, with a limit of time.
 #[track_caller]
 fn eventually(what: &str, come: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(300);

@@ -209,7 +209,7 @@ fn file_systems_of_every_version_are_made_sent_and_upgraded_in_a_pool_with_featu
         pipe(&bed, &["zfs", "send", &format!("{name}@s")], &["zfs", "receive", &copied]).good();
         assert_eq!(get("version", &copied), format!("{version}\n"));
         bed::expect_same(&list(&name), &list(&copied), &[]);
-        // Rules for names came with version 3, quotas of users with version 4.
+        // Version 3 brought case and normalization rules for names, version 4 quotas of users.
         let strange = format!("tank/strange{version}");
         let words =
             ["zfs", "create", "-o", &format!("version={version}"), "-o", "normalization=formC", &strange];

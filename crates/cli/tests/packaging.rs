@@ -36,7 +36,7 @@ fn systemd_takes_the_units() {
             let unit = fs::read_to_string(folder.join(&name)).expect("there");
             let starts = unit.contains("ExecStart=/usr/bin/cenote ");
             assert!(starts != name.ends_with(".timer"), "{name}");
-            // The program is where it was built, not where it will be.
+            // The program is at the path of the build, not at that of an installation.
             fs::write(bed.path(scope).join(&name), unit.replace("/usr/bin/cenote", PROGRAM))
                 .expect("written");
             names.push(name);

@@ -45,7 +45,7 @@ fn a_copy_follows_what_its_tree_became() {
     zfs(&bed, "snapshot -r tank/fs@1");
     send(&bed, &["-R", "tank/fs@1"], "s").good();
     receive(&bed, "s", &["tank/d"]).good();
-    // Two change places, one moves below a new one, one leaves its parent, which goes.
+    // Two datasets swap names, one moves below a new one, and one leaves its parent, which is destroyed.
     for line in [
         "rename tank/fs/a tank/fs/t",
         "rename tank/fs/b tank/fs/a",
@@ -140,7 +140,7 @@ fn names_that_a_stream_cannot_have_are_refused_at_once() {
         .refused("cannot receive: invalid argument - snapshot not allowed with -d");
     receive(&bed, "one", &["tank/into/b%d"]).refused("cannot receive: invalid name");
     assert_eq!(names(&bed, "tank/into"), [""]);
-    // Nothing is made, and nothing need be writable, to see what would be.
+    // A dry run makes nothing and works on a read-only pool.
     let told = "would receive full stream of tank/fs/p/q@1 into tank/into/d@1\n";
     assert_eq!(receive(&bed, "one", &["-nv", "tank/into/d"]).good(), told);
     receive(&bed, "one", &["-e", "tank/into/no"])
@@ -179,7 +179,7 @@ fn properties_that_a_stream_cannot_have_are_refused_at_once() {
         assert_eq!((done.status, said), (2, Some("property 'atime' specified multiple times")));
     }
     assert_eq!(names(&bed, "tank"), ["", "/fs", "/fs@1"]);
-    // What there is no room for is told; the files arrive.
+    // A property for which there is no room is reported; the files arrive.
     let done = receive(&bed, "s", &["tank/d"]);
     let told = "cannot receive reservation property on tank/d: size is greater than available space\n";
     assert_eq!((done.status, done.err.as_str()), (0, told));
@@ -213,7 +213,7 @@ fn mounts_of_a_copy_follow_what_its_tree_became() {
     }
     write(&live.path("mnt/fs/b/file"), b"two");
     zfs("snapshot -r tank/fs@2");
-    // What is in use and would go stays, and is told; the others are received.
+    // A dataset in use that would be destroyed stays and is reported; the others are received.
     let open = std::fs::File::open(live.path("mnt/d/gone")).expect("mounted");
     let done = send(&["-R", "-i", "@1", "tank/fs@2"], &["-F", "tank/d"]);
     assert!(done.status == 1 && done.err.contains("mnt/d/gone") && done.err.contains("busy"), "{done:?}");
@@ -309,7 +309,7 @@ fn damage_that_a_stream_cannot_heal_is_reported() {
     let at = image.windows(4096).position(|part| part == &content[..4096]).expect("the block is on the disk");
     let disk = std::fs::File::options().write(true).open(bed.path("tank.img")).expect("opened");
     disk.write_all_at(b"spoilt", at as u64).expect("written");
-    // The stream is as damaged as the pool: sent from it, it breaks off.
+    // A stream that is sent from the damaged pool ends with an error.
     let cut = send(&bed, &["tank/fs@1"], "half");
     assert_eq!(cut.status, 1, "{cut:?}");
     let refused = receive(&bed, "half", &["-c", "tank/fs"]);
@@ -327,7 +327,7 @@ fn damage_that_a_stream_cannot_heal_is_reported() {
     bed.expect_sound("tank");
 }
 
-/// What one snapshot of a package lacks says nothing about the others.
+/// Properties missing for one snapshot of a package do not affect the others.
 #[test]
 fn the_other_snapshots_of_a_package_are_healed() {
     let bed = Bed::with_tank(128, &["compression=off"]);

@@ -95,7 +95,7 @@ fn a_stream_of_a_head_is_resumed_as_long_as_that_has_not_changed() {
     receive(&bed, "rest", &["-s", "tank/copy"]).good();
     assert_eq!(names(&bed, "tank/copy"), ["", "@--head--"]);
     bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/copy:/"), &["object"]);
-    // The rest of something else would be neither the one nor the other.
+    // The rest cannot be sent after the head changed, because the result would be neither the old nor the new state.
     zfs(&bed, "destroy -r tank/copy");
     assert_eq!(receive(&bed, "s", &["-s", "tank/copy"]).status, 1);
     put(&bed, "tank/fs", "more");
@@ -117,7 +117,7 @@ fn a_stream_that_replaces_a_file_system_is_resumed() {
     assert_eq!(receive(&bed, "s", &["-F", "-s", "tank/copy"]).status, 1);
     let token = token(&bed, "tank/copy");
     send(&bed, &["-t", &token], "rest").good();
-    // Without -F the old content stays, and what arrived waits.
+    // Without `-F` the old contents stay, and the received part is kept.
     receive(&bed, "rest", &["tank/copy"])
         .refused("cannot receive new filesystem stream: destination tank/copy has been modified");
     assert_eq!(self::token(&bed, "tank/copy"), token);

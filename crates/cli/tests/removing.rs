@@ -1,4 +1,4 @@
-//! `zpool remove` of caches, spares and logs; what holds data stays, and is said to. `zpool split`.
+//! `zpool remove` of caches, spares and logs; a vdev with data is refused with a message. `zpool split`.
 
 mod bed;
 
@@ -24,7 +24,7 @@ fn caches_spares_and_logs_leave_a_pool_and_files_stay() {
     assert_eq!(shown(&bed).join("|"), "t|  mirror-0|    d0|    d1|logs|  d4|cache|  d6|spares|  d7");
     run(&bed, &devices, "zpool remove t 4 6 7").good();
     assert_eq!(shown(&bed).join("|"), "t|  mirror-0|    d0|    d1");
-    // What left belongs to nobody, and comes back behind the holes.
+    // Removed devices belong to no pool, so another pool can use them; new vdevs get numbers behind the holes.
     run(&bed, &devices, "zpool create -f other 5").good();
     run(&bed, &devices, "zpool destroy other").good();
     run(&bed, &devices, "zpool add t log 2 cache 5").good();
@@ -79,7 +79,7 @@ fn impossible_removals_are_refused_in_the_words_of_openzfs() {
     assert_eq!(memory, said("mirror-1") + &said(&devices[4]));
     assert_eq!(run(&bed, &devices, "zpool remove -np t mirror-1").good(), "mirror-1 0\n");
     assert_eq!(shown(&bed).join("|"), "t|  mirror-0|    d0|    d1|logs|  mirror-1|    d2|    d3|cache|  d4");
-    // Of several, those that can be removed are; a second try finds them no more.
+    // Of several devices, those that can be removed are removed; a second try does not find them.
     let some = run(&bed, &devices, "zpool remove t nosuch 4");
     assert!(some.status == 1 && some.err == "cannot remove nosuch: no such device in pool\n", "{some:?}");
     refused("zpool remove t 4", &format!("cannot remove {}: no such device in pool", devices[4]));
@@ -141,7 +141,7 @@ fn sides_of_mirrors_become_a_pool_and_both_pools_go_on() {
     let status = bed.run(&["zpool", "status", "u"]).good();
     assert!(!["mirror", "logs", "cache", "spares"].iter().any(|word| status.contains(word)), "{status}");
     assert_eq!(bed.list("u:/"), files);
-    // Each pool goes on by itself, where the other one has what it had.
+    // Each of the two pools changes without an effect on the other.
     fill(&bed.path("more"), 2);
     bed.run(&["rm", "-r", "u:/files"]).good();
     bed.run(&["cp", "-r", "more", "u:/"]).good();

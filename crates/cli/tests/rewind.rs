@@ -1,4 +1,4 @@
-//! Pools whose newest state is damaged: an import says so and names the way back, and goes it when it is told to.
+//! Pools whose newest state is damaged: an import reports it, names the older state, and rewinds to it with `-F`.
 
 mod bed;
 
@@ -94,7 +94,7 @@ fn an_old_state_is_returned_to_only_with_x_and_when_all_of_it_can_be_read() {
     let done = import(&bed, &["-F"]);
     assert!(done.out.ends_with("\tDestroy and re-create the pool from\n\ta backup source.\n"), "{done:?}");
     done.refused("cannot import 'tank': I/O error");
-    // Whether an older one is whole is a matter of luck; what is said to be is.
+    // An older state may be damaged as well; a state that is reported as complete must be complete.
     let done = import(&bed, &["-FX"]);
     if done.status == 0 {
         assert!(done.out.starts_with("Pool tank returned to its state as of "), "{done:?}");

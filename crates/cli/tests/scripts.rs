@@ -64,7 +64,7 @@ fn a_tree_is_destroyed_with_the_clones_in_it_whatever_their_names() {
     zfs(&["destroy", "-r", "tank/d"]).refused("cannot destroy 'tank/d': filesystem has dependent clones");
     zfs(&["destroy", "-R", "tank/d"]).good();
     assert_eq!(names(&bed, "tank"), ["tank", "tank/fs"]);
-    // Also where one snapshot of the tree is to go, or all that is newer.
+    // The same holds for destroying one snapshot of the tree, and for a rollback past newer ones.
     grow();
     zfs(&["clone", "tank/d/a@t", "tank/a"]).good();
     assert!(zfs(&["destroy", "-Rv", "tank/d/b@s"]).good().contains("will destroy tank/d/a@t\n"));
@@ -361,7 +361,7 @@ fn a_pool_that_lacks_features_says_so_until_it_is_upgraded() {
     let shown = zpool(&["status", "tank"]).good();
     assert!(shown.contains(status), "{shown}");
     assert_eq!(zpool(&["status", "-x"]).good(), "all pools are healthy\n");
-    // Those that nobody asked for are not missed.
+    // Features outside the compatibility set are not reported as missing.
     zpool(&["set", "compatibility=legacy", "tank"]).good();
     assert!(!zpool(&["status", "tank"]).good().contains("status:"));
     zpool(&["set", "compatibility=off", "tank"]).good();

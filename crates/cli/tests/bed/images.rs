@@ -18,7 +18,7 @@ pub fn devices(bed: &Bed, sizes: &[u64]) -> Vec<String> {
     sizes.iter().enumerate().map(make).collect()
 }
 
-/// A command in which numbers stand for devices.
+/// Runs a command in which numbers stand for the paths of devices.
 pub fn run(bed: &Bed, devices: &[String], line: &str) -> Done {
     let words =
         line.split(' ').map(|word| word.parse().map_or(word, |number: usize| devices[number].as_str()));

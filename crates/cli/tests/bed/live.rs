@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Bed, Done};
 
-/// A bed whose pools are mounted below it; what is mounted is taken down at the end, whatever happens.
+/// A bed whose pools are mounted below it. All mounts are removed when it is dropped, also when the test fails.
 pub struct Live {
     pub bed: Bed,
 }

@@ -35,7 +35,7 @@ impl From<Output> for Done {
 }
 
 impl Done {
-    /// It succeeded without a word on standard error; gives what it printed.
+    /// Checks that the command succeeded and wrote nothing to standard error; gives its output.
     #[track_caller]
     pub fn good(self) -> String {
         assert!(self.status == 0 && self.err.is_empty(), "{self:?}");

@@ -1,4 +1,4 @@
-//! Streams in files of a bed, and what came of them.
+//! Send streams in files of a bed, and helpers that compare received datasets.
 
 use std::process::Stdio;
 

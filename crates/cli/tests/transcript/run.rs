@@ -41,7 +41,7 @@ pub fn replay(sandbox: &Sandbox, name: &str, transcript: &Transcript, skips: &[s
                 let mut failed = None;
                 match sandbox.run(command) {
                     Ok(done) => {
-                        // What stays undone is remembered: a case that fails after it fails for that reason.
+                        // A command that was left out is recorded as the reason of later failures.
                         missing = missing.or_else(|| unsupported(&done));
                         if !same_status(done.status, *status) {
                             let err = done.err.trim_end();
