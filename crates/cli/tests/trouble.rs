@@ -20,7 +20,7 @@ const ANY: Range<u64> = 0..u64::MAX;
 /// Whom tests that run as root become.
 const NOBODY: u32 = 65534;
 
-/// Bytes that no codec makes smaller, different for every seed.
+/// Incompressible bytes, different for every seed.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let word = || {
@@ -38,7 +38,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 const STOPPING: &str = "stopping: what is in memory is written first; Ctrl-C again leaves at once";
 
 fn send(child: &Child, signal: Signal) {
-    // It may be gone already: then there is nobody to be told.
+    // The process may have ended already; then no signal is sent.
     let _ = kill_process(Pid::from_child(child), signal);
 }
 
@@ -119,7 +119,7 @@ fn expect_sound(bed: &Bed) {
     bed.expect_sound("tank");
 }
 
-/// Of many who make a pool of one name at once, or one on the same device, one does.
+/// When several commands create a pool with one name or on one device at once, exactly one succeeds.
 #[test]
 fn a_name_and_a_device_are_given_to_one_new_pool() {
     let bed = Bed::new();
@@ -206,7 +206,8 @@ fn a_file_that_changes_while_it_is_copied_is_named() {
         fs::write(&path, noise(size, 1)).expect("made");
         let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         File::options().write(true).open(&path).expect("there").set_modified(long_ago).expect("set");
-        // Between its first look at the file and its last one: at neither end is there a mixture to be named.
+        // The file changes between the first and the last check of the copy, and at neither check is it a mixture of old and
+        // new contents.
         let child =
             hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", MIB as u64..(size - 8 * MIB) as u64);
         change();
@@ -215,7 +216,7 @@ fn a_file_that_changes_while_it_is_copied_is_named() {
         let shorter = "cannot read 'src/big': it became shorter while it was copied\n";
         let copies = bed.list("tank/fs:/src").into_iter().filter(|entry| entry["type"] == "file").count();
         assert!(done.status == 1, "{what}: {done:?}");
-        // What became shorter before its end was read gives no copy.
+        // A file that became shorter before its end was read is not copied.
         assert!(
             (done.err == changed && copies == 1) || (done.err == shorter && copies == 0),
             "{what}: {done:?}"
@@ -236,7 +237,7 @@ fn unreadable_files_do_not_stop_the_others() {
     fs::set_permissions(bed.path("src/closed"), Permissions::from_mode(0o0)).expect("set");
     let mut command = bed.command(&["cp", "-r", "src", "tank/fs:/"]);
     if rustix::process::geteuid().is_root() {
-        // Root may read everything: somebody else does the copy, with a program that they may start.
+        // Root may read everything, so another user makes the copy, with a program that this user may start.
         let program = bed.path("cenote");
         bed::copy_program(&program);
         give(&bed.path(""), NOBODY);
@@ -374,7 +375,7 @@ fn a_signal_stops_a_copy_in_good_order() {
         let list = bed.list("tank/fs:/");
         assert!(list.iter().all(|entry| entry["type"] == "dir" || entry["size"] == 2 * MIB), "{list:?}");
         assert!(list.len() < 60, "{} were copied all the same", list.len());
-        // And out of the pool: no half file stays behind.
+        // The same for a copy out of the pool: no partial file is left.
         bed.run(&["cp", "-r", "src", "tank/fs:/all"]).good();
         fs::create_dir(bed.path("out")).expect("made");
         let mut command = bed.command(&["cp", "-r", "tank/fs:/all", "out"]);

@@ -1,4 +1,4 @@
-//! `zpool initialize` and `zpool trim`: what is done to free space, and that nothing else is touched.
+//! `zpool initialize` and `zpool trim` overwrite or trim free space and change no other bytes.
 
 mod bed;
 

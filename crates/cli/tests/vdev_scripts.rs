@@ -67,7 +67,7 @@ fn status_has_a_column_for_what_scripts_say_of_a_device() {
         (Some("a.img"), Some("1")),
         "{text}"
     );
-    // The last of several commands of `more` fails for the second, so nothing of it counts.
+    // The last command of the script `more` fails for the second device, so all output of the script for it is ignored.
     assert_eq!(
         (column(&text, "/b.img", 5), column(&text, "/b.img", 6)),
         (Some("b.img"), Some("-")),
@@ -75,7 +75,7 @@ fn status_has_a_column_for_what_scripts_say_of_a_device() {
     );
     let pool = text.lines().find(|line| line.contains("\ttank ")).expect("the pool");
     assert_eq!(pool.split_whitespace().count(), 5, "{text}");
-    // What fails, is nowhere, or elsewhere says nothing.
+    // A script that fails, does not exist or is in another folder adds no output.
     let plain = bed.run(&["zpool", "status", "tank"]).good();
     for none in ["fails", "none", "../scripts/names", ""] {
         let text = asked(&bed, &["zpool", "status", "-c", none, "tank"]).good();
@@ -139,7 +139,7 @@ fn scripts_are_asked_about_a_pool_that_a_server_holds() {
     live.run(&["zpool", "export", "tank"]).good();
 }
 
-/// Whether a process that a script wrote down goes on.
+/// Whether the process whose number a script wrote to a file still runs.
 fn is_running(live: &Live, file: &str) -> bool {
     let pid = std::fs::read_to_string(live.path(file)).expect("written down");
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
@@ -186,7 +186,7 @@ fn a_script_that_hangs_ends_with_its_command_and_with_its_pool() {
     within_seconds("they go on", || !is_running(&live, "self") && !is_running(&live, "child"));
 }
 
-/// What a script leaves behind holds its output open, but nobody waits for it.
+/// A process that a script started keeps its output open, but the command does not wait for it.
 #[test]
 fn the_output_of_a_script_with_leftover_processes_is_used() {
     let Some(live) = Live::with_tank(64) else { return };

@@ -1,5 +1,5 @@
-//! Commands that are about one thing each: vdevs and their properties, names for one import, user properties of
-//! snapshots, streams of file systems.
+//! Smaller features: vdevs and their properties, names for one import, user properties of snapshots, streams of file
+//! systems.
 
 mod bed;
 
@@ -29,7 +29,7 @@ fn vdevs_have_properties_that_are_kept_with_them() {
     let all = bed.run(&["zpool", "get", "-H", "all", "tank", &image]).good();
     assert!(all.contains(&format!("{image}\tmy:shelf\tupper\tlocal\n")), "{all}");
     assert!(all.contains("\tio_n\t-\tdefault\n") && all.contains("\tallocating\ton\tdefault\n"), "{all}");
-    // What is taken away has its default again.
+    // A property that is removed has its default again.
     for word in ["my:shelf=", "checksum_n=none", "failfast=inherit"] {
         bed.run(&["zpool", "set", word, "tank", &image]).good();
     }
@@ -207,7 +207,7 @@ fn a_clone_is_received_onto_the_given_origin() {
     bed.run(&["zfs", "snapshot", "tank/fs@other"]).good();
     let done = pipe(&bed, &send, &["zfs", "receive", "-o", "origin=tank/fs@other", "tank/wrong"]);
     assert!(done.err.contains("match incremental source"), "{done:?}");
-    // Of other file systems only the origin will do.
+    // The only other file system whose snapshot is accepted is the origin.
     let done = bed.run(&["zfs", "send", "-p", "-i", "tank/fs@other", "tank/clone@t"]);
     assert_eq!(
         (done.status, done.err.lines().next()),
@@ -403,7 +403,7 @@ fn a_scrub_can_be_about_a_part_of_the_pool() {
     assert!(status().contains("with 0 errors"), "{}", status());
     let last = bed.pool_values(&["last_scrubbed_txg", "tank"]);
     spoil(&[0; 512]);
-    // What the last scrub saw is not looked at again.
+    // Blocks that the last scrub examined are not examined again.
     bed.run(&["zpool", "scrub", "-C", "tank"]).good();
     assert!(status().contains("with 0 errors"), "{}", status());
     assert!(bed.pool_values(&["last_scrubbed_txg", "tank"]) != last);
@@ -411,7 +411,7 @@ fn a_scrub_can_be_about_a_part_of_the_pool() {
     assert!(status().contains("with 0 errors"), "{}", status());
     bed.run(&["zpool", "scrub", "-S", "2001-01-01", "tank"]).good();
     assert!(status().contains("with 1 errors"), "{}", status());
-    // Known errors outlive scrubs that do not look there.
+    // A scrub that does not examine a damaged block keeps its known error.
     bed.run(&["zpool", "scrub", "-C", "tank"]).good();
     assert!(status().contains("errors: 1 data errors"), "{}", status());
     bed.run(&["zpool", "scrub", "-e", "tank"]).good();

@@ -167,7 +167,7 @@ fn limits_set_together_are_judged_as_one_after_the_other() {
     let new = "create -o quota=1M -o reservation=5M tank/new";
     zfs(&bed, new).refused("cannot create 'tank/new': out of space");
     zfs(&bed, "set quota=6M reservation=5M refreservation=2M tank/fs").good();
-    // What goes with the same words makes room.
+    // Reservations that the same command removes do not count against the new quota.
     zfs(&bed, "set reservation=none refreservation=none quota=1M tank/fs").good();
     zfs(&bed, "set quota=9M reservation=5M tank/fs").good();
     bed.expect_sound("tank");

@@ -1,4 +1,4 @@
-//! gzip-n saves what zlib's level n saves: our encoder is another one, and its levels mean other things.
+//! gzip-n saves as much as zlib's level n, although libdeflate's levels differ from zlib's.
 
 use std::fs;
 use std::path::Path;

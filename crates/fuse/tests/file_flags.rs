@@ -1,4 +1,4 @@
-//! File flags: set and shown as `chattr` and `lsattr` do it, kept by the pool, and obeyed.
+//! File flags: set and shown as by `chattr` and `lsattr`, stored in the pool, and enforced.
 
 mod support;
 

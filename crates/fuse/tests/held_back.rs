@@ -1,5 +1,5 @@
-//! What programs wrote and the kernel holds back: forced unmounts keep it, and commands see it, however long the pool
-//! takes to take it in.
+//! Data that programs wrote and that is still in the kernel's page cache: forced unmounts keep it and commands see it,
+//! however slow the pool is.
 
 mod support;
 
@@ -100,7 +100,8 @@ fn writes_behind_slow_readers_on_all_threads_are_waited_for() {
     let file = File::create(bed.at().join("f")).unwrap();
     let id = ObjectId(file.metadata().unwrap().ino());
     let big = File::open(&big).unwrap();
-    // Before the readers come: the kernel asks a question before a write, which no thread would answer.
+    // This must happen before the readers start, because the kernel sends a message before a write, and no thread would be
+    // free to answer it.
     for n in 0..PIECES {
         file.write_all_at(&(n + 1).to_le_bytes(), place(n)).unwrap();
     }

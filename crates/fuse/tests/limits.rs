@@ -1,4 +1,4 @@
-//! What programs see at a quota, at another's reservation and at the end of the pool.
+//! What programs see at a quota, at a reservation of another dataset, and in a full pool.
 
 mod support;
 

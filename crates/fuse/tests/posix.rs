@@ -72,7 +72,7 @@ fn prepare(base: &Path) {
     for (name, kind) in [("fifo", FileType::Fifo), ("socket", FileType::Socket)] {
         rustix::fs::mknodat(CWD, at(name), kind, Mode::from_raw_mode(0o640), 0).unwrap();
     }
-    // Numbers that nobody answers to; only root may make them.
+    // Device numbers without a driver; only root may make such nodes.
     if rustix::process::geteuid().is_root() {
         for (name, kind) in [("device", FileType::CharacterDevice), ("disk", FileType::BlockDevice)] {
             let number = rustix::fs::makedev(0, 7);
@@ -199,7 +199,7 @@ fn calls_on(name: &'static str) -> Vec<Call> {
             rustix::fs::removexattr(path, c(name).as_c_str())?;
             let gone = rustix::fs::removexattr(path, c(name).as_c_str());
             let names = String::from_utf8_lossy(&names[..names_len]).into_owned();
-            // What else is there (security labels) is no affair of ours.
+            // Other attributes (security labels) are not compared.
             let listed = names.split('\0').any(|listed| listed == name);
             Ok(format!("{again:?} {short:?} {:?} {listed} {gone:?}", &buf[..len]))
         };
@@ -366,7 +366,7 @@ fn calls_between(one: &'static str, other: &'static str) -> Vec<Call> {
 
 /// Where the answers may differ, and why.
 fn may_differ(call: &str) -> bool {
-    // The kernel answers for directories by itself, and for FUSE in another way.
+    // The kernel itself answers for directories, and differently for FUSE.
     call.starts_with("seek")
         && ["dir", "full", "full/sub", "to_dir", "."].iter().any(|dir| call.ends_with(dir))
 }
@@ -380,7 +380,7 @@ fn compare(calls: Vec<Call>, ours: &Path, theirs: &Path) -> Vec<String> {
             prepare(theirs);
         }
         let (our, their) = (call(ours), call(theirs));
-        // What failed changed nothing; that is looked at, too, with the next that succeeds.
+        // A failed call must change nothing; the comparison after the next successful call shows this.
         fresh = our.is_err() && their.is_err();
         if our != their && !may_differ(&what) {
             wrong.push(format!("{what}: {our:?}, not {their:?}"));

@@ -303,7 +303,7 @@ fn nothing_can_be_changed_with(atime: u64) {
         assert_eq!(of(&after), of(&before));
     }
     assert_eq!((after.len(), after.mode()), (before.len(), before.mode()));
-    // Programs hear of no capabilities that are not there.
+    // Programs see no capabilities that do not exist.
     assert_eq!(xattr::get(&file, "security.capability").unwrap(), None);
     assert_eq!(xattr::list(&file).unwrap().collect::<Vec<_>>(), ["user.a"]);
     // Between the two file systems nothing moves.
@@ -313,7 +313,7 @@ fn nothing_can_be_changed_with(atime: u64) {
     bed.finish();
 }
 
-/// The kernel opened the snapshot's file without asking; whatever is then done is refused.
+/// The kernel opens the snapshot's file without a message to the server; every later change is refused.
 fn writes_are_refused(bed: &Bed, file: &Path, mut open: &File) {
     for len in [1, 100_000] {
         assert_eq!(errno(open.write(&vec![b'!'; len])), Errno::ROFS);
@@ -408,7 +408,7 @@ fn snapshots_come_and_go_at_once() {
     assert_eq!(fs::read(bed.within("one").join("a")).unwrap(), b"2");
     assert_eq!(fs::read(bed.within("three").join("a")).unwrap(), b"1");
     assert_eq!(errno(fs::read(bed.within("two").join("a"))), Errno::NOENT);
-    // One that the kernel only remembers is no obstacle; its name goes to another.
+    // A snapshot that only the kernel's cache refers to can be destroyed, and another one can get its name.
     bed.destroy("three").unwrap();
     assert_eq!(names(&list), ["one"]);
     assert_eq!(errno(fs::read(bed.within("three").join("a"))), Errno::NOENT);
@@ -437,13 +437,13 @@ fn a_snapshot_in_use_is_not_destroyed() {
     for place in ["s", "s/d"] {
         let mut standing = Command::new("sleep").arg("60").current_dir(bed.within(place)).spawn().unwrap();
         assert!(is_busy(), "{place}");
-        // A program whose working directory it is still has its path.
+        // A program with its working directory in the snapshot still sees its path.
         let there = fs::read_link(format!("/proc/{}/cwd", standing.id())).unwrap();
         assert_eq!(there, bed.within(place));
         standing.kill().unwrap();
         standing.wait().unwrap();
     }
-    // Nobody looked for it since; then somebody does, and leaves again.
+    // No program opened it since; then one opens it and leaves it again.
     bed.take("t");
     let file = File::open(bed.within("t").join("d/a")).unwrap();
     assert!(matches!(bed.destroy("t"), Err(pool::Error::DatasetBusy(_))));
@@ -485,7 +485,7 @@ fn many_snapshots_are_listed_but_not_opened() {
         assert!(Instant::now() < until, "{} are open", bed.mounted().open_snapshots());
         std::thread::sleep(Duration::from_millis(5));
     }
-    // A listing goes on where it was while others go.
+    // A listing continues at its place while other snapshots are destroyed.
     let mut rest = fs::read_dir(&list).unwrap();
     let first = rest.next().unwrap().unwrap().file_name().into_string().unwrap();
     bed.destroy(&first).unwrap();
@@ -564,7 +564,7 @@ def show(raw):
     assert_eq!(show("[0, 1, 2]"), [file, dir, root].concat());
     assert_eq!(show("[1]"), dir);
     assert_eq!(show("[2, 0]"), [root, file].concat());
-    // A destroyed snapshot stays gone, even if another one has its number.
+    // A destroyed snapshot is not found again, even if a new one has its number.
     for leaf in ["s", "t"] {
         bed.destroy(leaf).unwrap();
     }
@@ -602,7 +602,7 @@ fn rights_are_those_of_the_snapshot() {
     assert!(as_user(1235, "closed/f").ends_with("Permission denied"));
     assert!(as_user(1234, "open/f").ends_with("Permission denied"));
     assert!(shell(&bed.at(), "getfacl -c .zfs/snapshot/s/closed").contains("user:1234:r-x"));
-    // The root of a snapshot lets in whom it let in then.
+    // The root directory of a snapshot has the permissions it had when the snapshot was made.
     fs::set_permissions(bed.at(), fs::Permissions::from_mode(0o700)).unwrap();
     bed.take("closed");
     fs::set_permissions(bed.at(), fs::Permissions::from_mode(0o777)).unwrap();

@@ -1,4 +1,4 @@
-//! What programs do with a mounted file system, one story each.
+//! What programs do with a mounted file system; each test is one scenario.
 
 mod support;
 
@@ -73,7 +73,7 @@ fn a_removed_file_lives_as_long_as_somebody_has_it_open() {
     let mut file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
     file.write_all(&vec![1; 300_000]).unwrap();
     std::fs::remove_file(&path).unwrap();
-    // Its number is not given to another, not even after syncs.
+    // No other file gets its number, not even after syncs.
     for round in 0..3 {
         bed.pool().sync().unwrap();
         std::fs::write(bed.at().join(format!("new {round}")), b"x").unwrap();
@@ -221,7 +221,7 @@ fn others_are_served_while_all_writers_wait_for_the_pool() {
     bed.remount();
     let files: Vec<_> =
         (0..20).map(|number| File::create(at.join(format!("new-{number}"))).unwrap()).collect();
-    // The first who wants a sync waits for this, and then all who change anything.
+    // The first caller that needs a sync waits for this, and then every change waits.
     let tx = bed.fs().dataset().begin(pool::Hold::write(0)).unwrap();
     std::thread::scope(|scope| {
         let write = |(number, mut file): (u64, File)| {
@@ -430,11 +430,11 @@ fn an_endless_writer_gets_an_error_from_a_full_pool() {
     let mut chance = Chance(8);
     let piece: Vec<u8> = (0..1 << 20).map(|_| chance.next() as u8).collect();
     let mut file = File::create(bed.at().join("f")).unwrap();
-    // Writes end in the page cache; what cannot leave it is lost, and the writer must hear of that.
+    // Writes end in the page cache. Data that cannot be written back is lost, and the writer must get an error.
     let refused = (0..5000).find_map(|_| file.write_all(&piece).err()).expect("64 MiB hold no 5 GB");
     assert_eq!(refused.raw_os_error(), Some(28), "ENOSPC");
     assert!(std::fs::metadata(bed.at().join("f")).is_ok());
-    // It may be told once more: by fsync.
+    // `fsync` may report it once more.
     let _ = file.sync_all();
     drop(file);
     std::fs::remove_file(bed.at().join("f")).unwrap();
@@ -491,7 +491,7 @@ fn posix_acls_are_kept_inherited_and_obeyed() {
     assert!(said.contains("Operation not supported") && said.contains("600\n"), "{said}");
     bed.remount();
     assert_eq!(shell(&bed.at(), acl), "660\n");
-    // Turned off, they count no more, and nobody is kept out by that.
+    // Turned off, ACLs have no effect, and no user loses access by that.
     bed.set("acltype", 0);
     std::fs::create_dir(bed.at().join("open")).unwrap();
     let as_other = "setpriv --reuid=1003 --regid=1003 --clear-groups ls open && echo may look";

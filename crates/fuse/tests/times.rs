@@ -1,4 +1,4 @@
-//! The times that programs see: access times as the file system is told to keep them, and times of birth.
+//! The times that programs see: access times as the properties say, and times of birth.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! `open(dir, O_TMPFILE)`: files that have no name, and may be given one. What each kind of directory and each user is
-//! told is in the tables of `posix.rs`.
+//! `open(dir, O_TMPFILE)`: files without a name, which may get one. The tables of `posix.rs` have the answers for each kind
+//! of directory and each user.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn name(file: &File, path: &Path) -> Result<()> {
     rustix::fs::linkat(CWD, held, CWD, path, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Waits until the unlinked set is empty: the kernel says when it likes that it forgot a file.
+/// Waits until the unlinked set is empty, because the kernel reports at any later time that it forgot a file.
 fn expect_none_left(bed: &Bed) {
     for _ in 0..200 {
         if bed.fs().unlinked_count().unwrap() == 0 {
@@ -48,7 +48,7 @@ fn it_is_read_and_written_and_leaves_nothing_when_it_is_closed() {
     let data: Vec<u8> = (0..20u32 << 20).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
     file.write_all_at(&data, 0).unwrap();
     file.sync_all().unwrap();
-    // Its number is not given to another, not even after syncs.
+    // No other file gets its number, not even after syncs.
     for round in 0..3 {
         bed.pool().sync().unwrap();
         let other = bed.at().join(format!("new {round}"));
@@ -65,7 +65,7 @@ fn it_is_read_and_written_and_leaves_nothing_when_it_is_closed() {
     let stat = again.metadata().unwrap();
     assert_eq!((stat.nlink(), stat.mode() & 0o7777, stat.len()), (0, 0o640, 20 << 20));
     assert_eq!(std::fs::read_dir(bed.at()).unwrap().count(), 0);
-    // What was removed beside it goes when the kernel says so.
+    // The other removed files are freed when the kernel forgets them.
     let until = Instant::now() + Duration::from_secs(4);
     while bed.fs().unlinked_count().unwrap() > 1 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
@@ -119,7 +119,7 @@ fn a_name_makes_it_a_file_as_any_other() {
     name(&replaced, &at("dir/.new")).unwrap();
     std::fs::rename(at("dir/.new"), at("taken")).unwrap();
     std::fs::remove_file(at("taken")).unwrap();
-    // What lost its last name gets none again.
+    // A file that lost its last name cannot get another one.
     assert_eq!((replaced.metadata().unwrap().nlink(), name(&replaced, &at("no"))), (0, Err(Errno::NOENT)));
     drop(replaced);
     bed.remount();
@@ -140,7 +140,7 @@ fn it_is_refused_where_nothing_may_be_written_and_may_be_kept_without_a_name() {
     let file = unnamed(&bed.at(), OFlags::EXCL).unwrap();
     assert_eq!(name(&file, &bed.at().join("a")), Err(Errno::NOENT));
     drop(file);
-    // The kernel tells of the end of a file when it likes; until then nothing can be made read-only.
+    // The kernel reports at any later time that a file was closed; until then the file system cannot become read-only.
     expect_none_left(&bed);
     let options = |read_only| MountOptions { source: "tank/fs".into(), read_only, ..MountOptions::default() };
     let until = Instant::now() + Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Clients of all kinds against a served volume: those that keep to the protocol, and those that do not.
+//! Clients of a served volume: those that follow the protocol, and those that violate it.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -269,7 +269,7 @@ fn invalid_requests_are_refused_and_the_connection_stays() {
     assert_eq!(client.read(u64::MAX, 2), Err(22));
     assert_eq!(client.write(16 * MIB - 1, b"ab", 0), Err(28));
     assert_eq!(client.write(u64::MAX - 1, b"ab", FUA), Err(28));
-    // A long write that cannot be done is read to its end all the same.
+    // The data of a long write that is refused is read to its end.
     assert_eq!(client.write(15 * MIB, &noise(1, 3 << 20), 0), Err(28));
     assert_eq!(client.ask(4, 0, (16 * MIB, 1)), Err(22));
     assert_eq!(client.ask(6, 0x80, (0, 1)), Err(22));
@@ -326,7 +326,7 @@ fn malformed_input_ends_its_connection_and_no_other() {
     let first = |raw: &[u8]| {
         let mut stream = bed.connect();
         stream.read_exact(&mut [0; 18]).unwrap();
-        // The server may have had enough before all is sent.
+        // The server may close the connection before everything is sent.
         let _ = stream.write_all(raw);
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
@@ -434,7 +434,7 @@ fn a_socket_is_made_only_where_none_is_listened_to_and_nothing_else_lies() {
     let dead = bed.folder.path().join("dead");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     let serving = start(dead.clone()).unwrap();
-    // What cannot be opened is said to the client.
+    // The client gets an error for an export that cannot be opened.
     let mut client =
         Client { stream: UnixStream::connect(&dead).unwrap(), structured: false, flags: 0, size: 0 };
     client.hello();

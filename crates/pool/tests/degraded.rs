@@ -1,4 +1,4 @@
-//! A mirror one of whose devices fails, lags behind or is not there: the pool goes on, and remembers what the device missed.
+//! A mirror with a device that fails, is outdated or is missing: the pool goes on and records which txgs the device missed.
 
 mod scripted;
 
@@ -47,7 +47,7 @@ fn all_but(script: &Script, lost: usize) -> Vec<ScriptedDisk> {
     disks
 }
 
-/// A device fails at each operation of a txg: the pool goes on without a word, and everything is on the other devices.
+/// A device fails at each operation of a txg: the pool goes on without an error, and all data is on the other devices.
 fn goes_on_without(parity: usize, fault: impl Fn(usize) -> Fault) {
     let ops = {
         let script = Script::new();
@@ -120,7 +120,8 @@ fn raidz2_goes_on_without_a_device_that_vanishes() {
     goes_on_without(2, |from_op| Fault::Vanish { from_op });
 }
 
-/// A device is away while much changes, comes back old and is resilvered; then as many others are taken away as the layout allows.
+/// A device is missing during many changes, comes back outdated and is resilvered; then as many other devices are removed as
+/// the layout allows.
 fn is_resilvered(parity: usize) {
     let script = Script::new();
     let pool = created(&script, parity);
@@ -150,7 +151,7 @@ fn is_resilvered(parity: usize) {
         pool.resume_scrub().unwrap();
         pool.wait_scrub().unwrap();
         assert!(!pool.needs_resilver(), "device {lost}");
-        // What the old copy lacks is no error of its device, not even of the first blocks that an import reads.
+        // Blocks that the outdated device lacks do not count as its errors, not even the first blocks that an import reads.
         let errors =
             pool.storage().vdevs().leaves().map(|leaf| leaf.meter.stats().checksum_errors).sum::<u64>();
         assert_eq!(errors, 0, "device {lost}");

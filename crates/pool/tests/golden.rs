@@ -42,7 +42,7 @@ sound! {
     gremove gcheckpoint gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume
 }
 
-/// What OpenZFS left (log space maps, deferred frees, features of its own) is taken over by a writer.
+/// The first txg of a writer takes over what only OpenZFS uses: log space maps, deferred frees, features.
 fn rewrite(name: &str) -> tempfile::TempDir {
     let dir = unpack(name);
     let pool = import(dir.path(), false);
@@ -58,7 +58,7 @@ fn rewrite(name: &str) -> tempfile::TempDir {
         if dataset.check_writable().is_err() {
             continue;
         }
-        // Owned by nobody and linked nowhere, gone again two txgs later: only the blocks matter here.
+        // The object has no owner and no name, and is freed two txgs later: this test needs only its blocks.
         let new = dmu::NewObject::plain(format::ObjectType::PLAIN_OTHER).block_size(131072);
         let object = {
             let tx = dataset.begin(pool::Hold::write(1 << 20)).unwrap();

@@ -110,7 +110,7 @@ fn reading_commands_wait_for_no_txg_and_see_changes_of_commands() {
     pool.snapshot(&["tank@before".to_owned()], &[]).unwrap();
     let then = pool.info().txg;
 
-    // As long as it is held, no txg can close.
+    // No txg can close while the transaction is open.
     let tx = dataset.begin(Hold::write(1 << 20)).unwrap();
     dataset.objset().object(object).unwrap().write(&tx, 0, &vec![2; 1 << 20]).unwrap();
     let waits = pool.await_lease();
@@ -119,7 +119,7 @@ fn reading_commands_wait_for_no_txg_and_see_changes_of_commands() {
     assert_eq!(lease.uberblock().txg, then);
     drop(tx);
     for byte in 3..12 {
-        // A full pool is no matter here: the leased state stays.
+        // The writes may fail in a full pool; the leased state stays readable.
         let _ = fill(&dataset, object, byte);
         pool.sync().unwrap();
     }
@@ -137,7 +137,7 @@ fn reading_commands_wait_for_no_txg_and_see_changes_of_commands() {
     assert!(findings.is_empty(), "{findings:?}");
     drop((seen, reader));
 
-    // Where nothing holds a txg open, the lease has all.
+    // If no transaction is open, the lease contains all changes.
     fill(&dataset, object, 12).ok();
     let waits = pool.await_lease();
     assert!(waits.wait(Duration::from_secs(60)).unwrap());

@@ -1,5 +1,5 @@
-//! Scrubs: a good pool stays as it is, damaged copies are mended, lost blocks are named, and a pool in full use gives
-//! no false alarm.
+//! Scrubs: an undamaged pool is not changed, damaged copies are repaired, lost blocks are reported, and a busy pool gives no
+//! false errors.
 
 mod oracle;
 

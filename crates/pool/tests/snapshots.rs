@@ -1,4 +1,5 @@
-//! Snapshots, clones and going back: what a snapshot saw stays, what nobody needs is freed, and every sum holds.
+//! Snapshots, clones and rollbacks: the contents of a snapshot stay, unreferenced blocks are freed, and the space accounting
+//! is exact.
 
 mod oracle;
 
@@ -283,7 +284,7 @@ fn holds_and_clones_keep_a_snapshot() {
     assert!(matches!(pool.hold(&snap, "keep"), Err(Error::Exists(_))));
     assert!(matches!(pool.destroy_snapshots(&snap, false), Err(Error::Held(_))));
     pool.clone_snapshot("tank/fs@a", "tank/c", Vec::new()).unwrap();
-    // Put off until neither holds nor clones are left.
+    // Destruction is deferred until neither holds nor clones are left.
     pool.destroy_snapshots(&snap, true).unwrap();
     pool.release(&snap, "keep").unwrap();
     assert!(matches!(pool.release(&snap, "keep"), Err(Error::NoHold(_))));

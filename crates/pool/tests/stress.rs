@@ -1,4 +1,5 @@
-//! Pools in real files, worked hard and killed: nothing synced is lost, no byte leaks, and zdb agrees.
+//! Pools in real files under heavy load, with killed processes: no synced data is lost, no space leaks, and zdb finds no
+//! error.
 
 mod oracle;
 

@@ -1,4 +1,4 @@
-//! Free space on devices that forget what they are told nobody needs: nothing that is needed is among it.
+//! Trim on devices that discard trimmed bytes: no byte in use is trimmed.
 
 mod scripted;
 
@@ -12,7 +12,7 @@ use pool::{Course, Hold, Layout, Options, Order, Pool, Treatment};
 use scripted::{LEN, SIZE, content, read, write};
 use storage::host::{Before, Disk, ScriptedDisk};
 
-/// A disk that fills with noise what it is told nobody needs.
+/// A disk that overwrites trimmed bytes with random ones.
 #[derive(Debug)]
 struct Forgetful {
     disk: ScriptedDisk,
@@ -47,7 +47,7 @@ fn options() -> Options {
     Options { io_threads: 0, ..scripted::options() }
 }
 
-/// Disks that share their count of what they forgot.
+/// Disks that share one count of trimmed bytes.
 fn forgetful(count: usize) -> (Vec<Arc<dyn Disk>>, Arc<AtomicU64>) {
     let forgotten = Arc::<AtomicU64>::default();
     let disk = |_| Arc::new(Forgetful { disk: ScriptedDisk::new(SIZE), forgotten: forgotten.clone() });

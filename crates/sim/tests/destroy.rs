@@ -1,4 +1,5 @@
-//! Destroyed file systems: gone at once, freed a part at a time, whatever happens meanwhile.
+//! Destroyed file systems: their names are removed at once, their blocks are freed in parts, with crashes and exports
+//! meanwhile.
 
 mod zdb;
 
@@ -89,7 +90,7 @@ fn a_file_system_is_freed_in_parts_and_zdb_is_pleased_in_between() {
         assert!(story.pool().open(DOOMED).is_err());
         let mut before = freeing(&story);
         assert!(before > 1 << 20, "{before} bytes wait");
-        // Another waits behind it, and the state outlives an export.
+        // A second destroyed file system waits for the first, and the state is kept across an export.
         let host = Options::default().host;
         let (new, made) = ("tank/other", NewFilesystem::plain(&host));
         story.pool().create_filesystem(new, Vec::new(), made, zpl::initialiser()).unwrap();

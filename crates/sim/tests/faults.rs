@@ -1,5 +1,5 @@
-//! Disks that rot, refuse, vanish, or lie: within what the layout survives nothing is lost, beyond it nothing is
-//! made up.
+//! Disks that corrupt data, return errors, vanish, or lose acknowledged writes: within the redundancy no data is lost,
+//! beyond it no wrong data is returned.
 
 use format::label;
 use scan::Scans as _;
@@ -171,7 +171,8 @@ fn a_txg(story: &mut Story) {
     story.write("/b", vec![2; 60_000]).unlink("/a").mkdir("/d").write("/d/c", "c");
 }
 
-/// A disk that goes wrong at each operation of a txg: the pool stops and says so, what was synced is there again.
+/// A disk that fails at each operation of a txg: the pool is suspended and reports it, and all synced data is there after
+/// the next import.
 fn stops_and_comes_back(machine: &Machine, fault: impl Fn(usize) -> Fault) {
     let ops = {
         let mut story = Story::on(machine.clone(), 7);
@@ -285,7 +286,7 @@ fn one_loses_its_unflushed_writes(machine: Machine) {
     }
 }
 
-/// What lies: writes acknowledged and forgotten, or landed elsewhere.
+/// A lying disk: it acknowledges writes and drops them, or writes them elsewhere.
 fn never_makes_up_data(fault: impl Fn(usize) -> Fault) {
     let prepare = || {
         let mut story = Story::seeded(7);
@@ -354,7 +355,7 @@ fn bits_that_rot_anywhere_in_the_data_never_make_up_data() {
             }
             let Ok((pool, fs)) = story.machine().open(image.disks(), seed) else { continue };
             let mut findings = 0;
-            // It may find what is damaged, or refuse to walk; it must come back.
+            // The check may report the damage or refuse to walk the pool, but it must return.
             let _ = scan::check::check(&pool, &mut |_| findings += 1);
             let Ok(found) = Tree::read(&fs) else { continue };
             assert!(found == *synced, "seed {seed}: {:#?}", found.differences(&synced));

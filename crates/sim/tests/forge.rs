@@ -1,4 +1,4 @@
-//! The forge changes what it is told to change, and nothing else.
+//! The forge changes only the fields that it is given.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

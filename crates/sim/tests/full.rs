@@ -1,4 +1,4 @@
-//! Full pools: a writer is told that there is no space, and the pool goes on.
+//! Full pools: a writer gets the error for no space, and the pool goes on.
 
 mod zdb;
 

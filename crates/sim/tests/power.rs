@@ -1,4 +1,4 @@
-//! Power cuts: at every write and flush of a story, whatever becomes of what was not flushed.
+//! Power cuts at every write and flush of a story, with all outcomes for writes that were not flushed.
 
 mod zdb;
 
@@ -454,7 +454,7 @@ fn pointed_story(story: &mut Story, chance: &SeededEntropy) {
                 story.rename(path, other).commit();
                 story.write(path, mixed(chance, 3 * RECORD)).commit()
             }
-            // Nobody asks; then a sync, which takes some early blocks and frees others.
+            // No `fsync` follows; then a sync keeps some early blocks and frees others.
             6 => story.write_at(path, at, mixed(chance, len)).sync(),
             _ => {
                 safe += len as usize;

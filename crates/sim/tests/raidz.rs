@@ -121,7 +121,7 @@ fn overwritten_devices_are_read_around_and_mended_by_a_scrub() {
         story.forget_unasked_syncs();
         story.expect_model();
         story.expect_clean();
-        // What was mended is enough where the others are gone.
+        // The repaired devices suffice when the others are removed.
         story.shut_down();
         let gone = (0..width).filter(|disk| !damaged.contains(disk)).take(parity.into());
         let gone = gone.fold(0, |set, disk| set | 1 << disk);

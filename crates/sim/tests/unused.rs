@@ -1,4 +1,4 @@
-//! Free space is overwritten and given back while power goes: nothing that is in use is touched.
+//! Free space is initialized and trimmed during power cuts: no block in use is changed.
 
 mod zdb;
 

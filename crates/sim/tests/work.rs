@@ -259,7 +259,7 @@ fn large_records_go_into_a_pool_without_large_holes() {
         assert!(back.iter().all(|byte| *byte == 9), "record {number}");
     }
     story.fs().write(large, 5 << 20, &[8; 3 << 20]).unwrap();
-    // Any copy of any piece, or of the header, may be damaged: the others do, and a scrub writes it anew.
+    // Any copy of any piece, or of the header, may be damaged: the other copies suffice, and a scrub repairs it.
     let twice = vec![("copies".to_owned(), Some(pool::props::Value::Number(2)))];
     story.pool().set_properties("tank/fs", twice).unwrap();
     for number in 20..23 {

@@ -146,7 +146,7 @@ impl Bed {
         self.pool.as_ref().unwrap()
     }
 
-    /// Tells the kernel of changes that were made past the mount.
+    /// Tells the kernel of changes that were not made through the mount.
     pub fn tell(&self, notices: &[zpl::session::Notice<'_>]) {
         notices.iter().for_each(|notice| self.mounted().session().changed(*notice));
     }
@@ -213,7 +213,7 @@ impl Bed {
         &self.gate
     }
 
-    /// Everything out of memory: what is read next comes from the image.
+    /// Empties all caches, so that the next reads come from the image.
     pub fn remount(&mut self) {
         self.close();
         self.open();

@@ -1,4 +1,4 @@
-//! A pool on scripted disks, and files in it: for tests of disks that refuse, hang or are not there.
+//! A pool on scripted disks, and files in it, for tests of disks that fail, hang or are missing.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
