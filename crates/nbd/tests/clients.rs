@@ -442,7 +442,7 @@ fn a_socket_is_made_only_where_none_is_listened_to_and_nothing_else_lies() {
     assert_eq!((kind & 0xffff, &why[..]), (6, &b"no"[..]));
     drop(client);
     serving.stop();
-    let tcp = Serving::start(export(), &Address::tcp("127.0.0.1:0").unwrap()).unwrap();
+    let tcp = Serving::start(export(), &Address::tcp("127.0.0.1:0", nbd::PORT).unwrap()).unwrap();
     let Address::Tcp(address) = tcp.address() else { panic!("tcp") };
     assert!(address.port() != 0 && std::net::TcpStream::connect(address).is_ok());
     drop(tcp);

@@ -162,10 +162,10 @@ fn one(
         _ => return Err(failed_words(operand, "only support project quota on regular file or directory")),
     }
     // Without -p the others are held against the first.
-    let wanted = wanted.unwrap_or(stat.projid);
+    let job = Job { task, wanted: wanted.unwrap_or(stat.projid) };
     let shows = matches!(task, Task::List | Task::Check { .. });
     if stat.kind == FileKind::Regular || alone || !(recursive || shows) {
-        return apply(console, fs, &operand.shown(b"."), id, task, wanted).map_err(failed);
+        return apply(console, fs, &operand.shown(b"."), id, job).map_err(failed);
     }
     for step in Walk::new(fs, id, recursive, Order::Forward).map_err(failed)? {
         if stop.asked() {
@@ -173,7 +173,7 @@ fn one(
         }
         let step = step.map_err(|(path, error)| refused("use", operand.shown(&path), error))?;
         let shown = operand.shown(&step.path);
-        apply(console, fs, &shown, step.id, task, wanted).map_err(|error| refused("use", &shown, error))?;
+        apply(console, fs, &shown, step.id, job).map_err(|error| refused("use", &shown, error))?;
     }
     Ok(())
 }
@@ -186,15 +186,23 @@ const fn hands_down(stat: &Stat) -> bool {
     stat.flags & pflags::PROJINHERIT != 0
 }
 
+/// A task for one file or folder.
+#[derive(Clone, Copy)]
+struct Job {
+    task: Task,
+    /// The project id.
+    wanted: u64,
+}
+
 /// Does the task for one file or folder; others have no project.
 fn apply(
     console: &mut Console,
     fs: &Filesystem,
     name: &str,
     id: ObjectId,
-    task: Task,
-    wanted: u64,
+    job: Job,
 ) -> Result<(), zpl::Error> {
+    let Job { task, wanted } = job;
     let stat = fs.stat(id)?;
     if !matches!(stat.kind, FileKind::Regular | FileKind::Directory) {
         return Ok(());

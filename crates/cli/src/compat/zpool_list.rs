@@ -176,7 +176,7 @@ fn as_table(
                 rows.push(Row { cells: asked.iter().map(dash).collect(), vdev: true });
                 last = vdev.class;
             }
-            add_vdev(values, vdev, 1, &asked, raw, &mut rows);
+            VdevRows { values, asked: &asked, raw }.add(vdev, 1, &mut rows);
         }
     }
     if round == 0 && !scripted {
@@ -209,21 +209,26 @@ fn fields(asked: &[(String, Asked)], row: &Row) -> String {
     asked.iter().zip(&row.cells).map(field).collect::<Vec<_>>().join("\t")
 }
 
-fn add_vdev(
-    values: &PoolValues,
-    vdev: &VdevView,
-    depth: usize,
-    asked: &[(String, Asked)],
+/// The rows of the vdevs of one pool.
+struct VdevRows<'a> {
+    values: &'a PoolValues<'a>,
+    asked: &'a [(String, Asked<'a>)],
     raw: bool,
-    rows: &mut Vec<Row>,
-) {
-    let cells = asked.iter().map(|(_, asked)| match asked {
-        Asked::Native(property) if property.name == "name" => format!("{}{}", "  ".repeat(depth), vdev.name),
-        asked => vdev_cell(values, vdev, asked, raw),
-    });
-    rows.push(Row { cells: cells.collect(), vdev: true });
-    for child in &vdev.children {
-        add_vdev(values, child, depth + 1, asked, raw, rows);
+}
+
+impl VdevRows<'_> {
+    /// Adds a vdev and all below it.
+    fn add(&self, vdev: &VdevView, depth: usize, rows: &mut Vec<Row>) {
+        let cells = self.asked.iter().map(|(_, asked)| match asked {
+            Asked::Native(property) if property.name == "name" => {
+                format!("{}{}", "  ".repeat(depth), vdev.name)
+            }
+            asked => vdev_cell(self.values, vdev, asked, self.raw),
+        });
+        rows.push(Row { cells: cells.collect(), vdev: true });
+        for child in &vdev.children {
+            self.add(child, depth + 1, rows);
+        }
     }
 }
 

@@ -230,17 +230,18 @@ fn print(
         0,
         0
     ))?;
+    let said = |vdev: &VdevView| {
+        let asked = [call.options.initialize, call.options.trim];
+        answers.cells(&view.name, vdev.path.as_deref()) + &treated.of_leaf(vdev, asked)
+    };
+    let devices = Devices { options: &call.options, full: width, trouble: &trouble, said: &said };
     let mut last = Class::Normal;
     for vdev in &tree {
         if vdev.class != last {
             console.line(&format!("\t{}", vdev.class.status_heading()))?;
             last = vdev.class;
         }
-        let said = |vdev: &VdevView| {
-            let asked = [call.options.initialize, call.options.trim];
-            answers.cells(&view.name, vdev.path.as_deref()) + &treated.of_leaf(vdev, asked)
-        };
-        print_vdev(call, console, vdev, (2, width), &trouble, &said)?;
+        devices.print(console, vdev, 2)?;
     }
     if let Err(error) = view.aux() {
         console.line(&format!("\tcaches and spares are not known: {error}"))?;
@@ -356,60 +357,65 @@ fn width(vdev: &VdevView, indent: usize) -> usize {
     vdev.children.iter().map(|child| width(child, indent + 2)).max().unwrap_or(0).max(own)
 }
 
-fn print_vdev(
-    call: &Typed<Options>,
-    console: &mut Console,
-    vdev: &VdevView,
-    (indent, full): (usize, usize),
-    trouble: &Trouble,
-    said: &dyn Fn(&VdevView) -> String,
-) -> Result<(), Failure> {
-    if call.options.unhealthy && vdev.state == State::Online {
-        return Ok(());
-    }
-    let name = format!("{}{}", " ".repeat(indent), vdev.name);
-    match vdev.state {
-        State::Avail => return console.line(&format!("\t{name:full$}  {:<8}", vdev.state.word())),
-        State::InUse => {
-            let user = match &vdev.used_by {
-                Some(pool) => format!("in use by pool '{pool}'"),
-                None => "currently in use".to_owned(),
+/// The table of the devices of one pool.
+struct Devices<'a> {
+    options: &'a Options,
+    /// Width of the column of names.
+    full: usize,
+    trouble: &'a Trouble,
+    /// The other columns of a leaf.
+    said: &'a dyn Fn(&VdevView) -> String,
+}
+
+impl Devices<'_> {
+    /// Prints a vdev and all below it.
+    fn print(&self, console: &mut Console, vdev: &VdevView, indent: usize) -> Result<(), Failure> {
+        let Devices { options, full, trouble, said } = *self;
+        if options.unhealthy && vdev.state == State::Online {
+            return Ok(());
+        }
+        let name = format!("{}{}", " ".repeat(indent), vdev.name);
+        match vdev.state {
+            State::Avail => return console.line(&format!("\t{name:full$}  {:<8}", vdev.state.word())),
+            State::InUse => {
+                let user = match &vdev.used_by {
+                    Some(pool) => format!("in use by pool '{pool}'"),
+                    None => "currently in use".to_owned(),
+                };
+                return console.line(&format!("\t{name:full$}  {:<8}  {user}", vdev.state.word()));
+            }
+            _ => {}
+        }
+        let counts =
+            trouble.counts(vdev).map(|n| if options.exact { n.to_string() } else { number::nice(n) });
+        let [read, write, cksum] = counts;
+        let mut line = format!("\t{name:full$}  {:<8} {read:>5} {write:>5} {cksum:>5}", vdev.state.word());
+        if options.slow {
+            let slow = trouble.slow(vdev);
+            line += &match (vdev.is_leaf(), options.exact) {
+                (false, _) => "     -".to_owned(),
+                (true, true) => format!(" {slow:>5}"),
+                (true, false) => format!(" {:>5}", number::nice(slow)),
             };
-            return console.line(&format!("\t{name:full$}  {:<8}  {user}", vdev.state.word()));
         }
-        _ => {}
-    }
-    let counts =
-        trouble.counts(vdev).map(|n| if call.options.exact { n.to_string() } else { number::nice(n) });
-    let [read, write, cksum] = counts;
-    let mut line = format!("\t{name:full$}  {:<8} {read:>5} {write:>5} {cksum:>5}", vdev.state.word());
-    if call.options.slow {
-        let slow = trouble.slow(vdev);
-        line += &match (vdev.is_leaf(), call.options.exact) {
-            (false, _) => "     -".to_owned(),
-            (true, true) => format!(" {slow:>5}"),
-            (true, false) => format!(" {:>5}", number::nice(slow)),
-        };
-    }
-    if vdev.state == State::Unavail && vdev.is_leaf() {
-        match &vdev.path {
-            Some(path) if vdev.name != *path => line += &format!("  was {path}"),
-            _ => line += "  cannot open",
+        if vdev.state == State::Unavail && vdev.is_leaf() {
+            match &vdev.path {
+                Some(path) if vdev.name != *path => line += &format!("  was {path}"),
+                _ => line += "  cannot open",
+            }
         }
+        if vdev.state == State::Faulted && vdev.is_leaf() {
+            line += if vdev.is_called_faulty { "  external device fault" } else { "  too many errors" };
+        }
+        if vdev.resilvers {
+            line += "  (resilvering)";
+        }
+        if vdev.is_leaf() {
+            line += &said(vdev);
+        }
+        console.line(&line)?;
+        vdev.children.iter().try_for_each(|child| self.print(console, child, indent + 2))
     }
-    if vdev.state == State::Faulted && vdev.is_leaf() {
-        line += if vdev.is_called_faulty { "  external device fault" } else { "  too many errors" };
-    }
-    if vdev.resilvers {
-        line += "  (resilvering)";
-    }
-    if vdev.is_leaf() {
-        line += &said(vdev);
-    }
-    console.line(&line)?;
-    vdev.children
-        .iter()
-        .try_for_each(|child| print_vdev(call, console, child, (indent + 2, full), trouble, said))
 }
 
 /// How JSON shows sizes: for people unless `-p` or `--json-int`.

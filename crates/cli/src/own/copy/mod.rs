@@ -154,7 +154,7 @@ fn copy(
         Place::Local(path) => {
             let target = local_target(path, &sources, cp.sources.len())?;
             let sink = ToLocal::new(sources.len() > 1);
-            transfer(&sink, target, Some(path), sources, policy, progress, stop)
+            transfer(&sink, target, sources, Manner { outside: Some(path), policy, progress, stop })
         }
         Place::InPool(place) => {
             let fs = pools.filesystem(place, Intent::Write)?;
@@ -163,8 +163,14 @@ fn copy(
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             let sink = ToPool::new(fs.clone(), owner, number, pools.kernel(place), sources.len() > 1)
                 .sharing(cp.reflink);
-            let target = pool_target(&sink, &fs, place, number, (&sources, cp.sources.len()))?;
-            transfer(&sink, target, None, sources, policy, progress, stop)
+            let target = pool_target(
+                &sink,
+                &fs,
+                place,
+                number,
+                &Given { sources: &sources, asked: cp.sources.len() },
+            )?;
+            transfer(&sink, target, sources, Manner { outside: None, policy, progress, stop })
         }
     };
     if let Some(remark) = remark {
@@ -271,13 +277,22 @@ fn not_below(place: &PoolPath, number: Option<u64>, sources: &[Found]) -> Result
     }
 }
 
+/// The sources of a copy.
+struct Given<'a> {
+    /// The sources that were found.
+    sources: &'a [Found],
+    /// Number of sources on the command line.
+    asked: usize,
+}
+
 fn pool_target(
     sink: &ToPool,
     fs: &Filesystem,
     place: &PoolPath,
     number: Option<u64>,
-    (sources, asked): (&[Found], usize),
+    given: &Given<'_>,
 ) -> Result<Target<to_pool::PoolDir>, Failure> {
+    let Given { sources, asked } = *given;
     let refuse = |error: zpl::Error| refused("write", place, error);
     let slash = place.path.ends_with(b"/");
     let (dir, name) = match fs.resolve(&place.path, true) {
@@ -314,17 +329,24 @@ fn pool_target(
     Ok(Target { dir: sink.dir(dir), name })
 }
 
+/// How files are copied.
+struct Manner<'a> {
+    /// The path on this machine that the copy goes to, if it does.
+    outside: Option<&'a Path>,
+    policy: Policy,
+    progress: &'a Progress,
+    stop: &'a Stop,
+}
+
 /// Copies with all cores; `outside` is the path on this machine that it goes to, if it does. Gives what the destination
 /// has to remark.
 fn transfer<S: Sink>(
     sink: &S,
     target: Target<S::Dir>,
-    outside: Option<&Path>,
     sources: Vec<Found>,
-    policy: Policy,
-    progress: &Progress,
-    stop: &Stop,
+    manner: Manner<'_>,
 ) -> Option<String> {
+    let Manner { outside, policy, progress, stop } = manner;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // Twice as many threads as cores: some wait for disks.
     let workers = (2 * cores).clamp(2, (IN_HAND / sink.record()).max(2) as usize);
