@@ -38,6 +38,9 @@ pub enum StartError {
     /// Another program listens there.
     #[error("another program listens on '{0}'")]
     InUse(Address),
+    /// The certificates to encrypt with cannot be used.
+    #[error("{0}")]
+    Certificates(String),
     /// The system refuses.
     #[error("cannot listen on '{address}': {source}")]
     System {

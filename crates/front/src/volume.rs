@@ -1,5 +1,6 @@
 //! A front end that serves volumes to clients on sockets.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use zpl::Volume;
@@ -17,6 +18,8 @@ pub struct VolumeExport {
     pub read_only: bool,
     /// How it is opened.
     pub open: Opener,
+    /// The folder of the certificates that connections are encrypted with; `None`: they are not.
+    pub certificates: Option<PathBuf>,
 }
 
 /// Serves volumes.

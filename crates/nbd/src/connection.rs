@@ -8,11 +8,12 @@ use std::time::Duration;
 use zpl::Volume;
 
 use crate::export::Export;
-use crate::negotiation::{Agreed, Broken, negotiate};
+use crate::negotiation::{Agreed, Broken, Outcome, greet, negotiate};
 use crate::protocol::{Kind, REQUEST_MAX, REQUEST_SIZE, Request, errno, flag};
 use crate::queue::Queue;
 use crate::reply::{Data, Replies, errno_of};
 use crate::stream::Stream;
+use crate::tls::Encrypted;
 
 /// Bytes of data that are in memory at once for one request.
 const PIECE: usize = 1 << 20;
@@ -38,8 +39,8 @@ struct Client {
 /// Serves one client until it leaves, or is cut off.
 pub(crate) fn serve(stream: &Stream, export: &Arc<Export>) {
     let name = export.name();
-    let agreed = match begin(stream, export) {
-        Ok(Some(agreed)) => agreed,
+    let (agreed, encrypted) = match begin(stream, export) {
+        Ok(Some(begun)) => begun,
         Ok(None) => return,
         Err(Broken::Connection(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return,
         Err(error) => {
@@ -47,6 +48,7 @@ pub(crate) fn serve(stream: &Stream, export: &Arc<Export>) {
             return;
         }
     };
+    let stream = encrypted.as_ref().map_or(stream, Encrypted::plain);
     let copy = match stream.try_clone() {
         Ok(copy) => copy,
         Err(error) => {
@@ -78,12 +80,21 @@ pub(crate) fn serve(stream: &Stream, export: &Arc<Export>) {
     });
 }
 
-fn begin(mut stream: &Stream, export: &Export) -> Result<Option<Agreed>, Broken> {
+/// What is agreed on with the client, and the plain end of its connection if that is encrypted. `None`: it leaves.
+fn begin(mut stream: &Stream, export: &Export) -> Result<Option<(Agreed, Option<Encrypted>)>, Broken> {
     stream.set_patience(Some(NEGOTIATING), Some(NEGOTIATING))?;
-    let agreed = negotiate(&mut stream, export)?;
+    let greeted = greet(&mut stream)?;
+    let mut encrypted = None;
+    let mut outcome = negotiate(&mut stream, greeted, export, false)?;
+    if let (Outcome::Encrypt, Some(tls)) = (&outcome, export.tls()) {
+        let plain = encrypted.insert(tls.begin(stream)?).plain();
+        plain.set_patience(Some(NEGOTIATING), Some(NEGOTIATING))?;
+        outcome = negotiate(&mut &*plain, greeted, export, true)?;
+    }
+    let Outcome::Begin(agreed) = outcome else { return Ok(None) };
     // From here on a client may stay silent as long as it likes.
-    stream.set_patience(None, Some(SENDING))?;
-    Ok(agreed)
+    encrypted.as_ref().map_or(stream, Encrypted::plain).set_patience(None, Some(SENDING))?;
+    Ok(Some((agreed, encrypted)))
 }
 
 /// Reads a request; `None` when the client has left.

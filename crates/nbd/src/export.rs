@@ -5,19 +5,34 @@ use std::sync::{Mutex, PoisonError};
 use front::Opener;
 use zpl::Volume;
 
+use crate::tls::Tls;
+
 /// A volume, or a snapshot of one, that clients may use.
 pub struct Export {
     /// Its name, by which clients ask for it. A client that asks for no name gets it, too.
     name: Mutex<String>,
     read_only: bool,
     open: Opener,
+    tls: Option<Tls>,
 }
 
 impl Export {
     /// An export of the dataset `name`.
     #[must_use]
     pub fn new(name: &str, read_only: bool, open: Opener) -> Export {
-        Export { name: Mutex::new(name.to_owned()), read_only, open }
+        Export { name: Mutex::new(name.to_owned()), read_only, open, tls: None }
+    }
+
+    /// The same export, for clients that encrypt and nobody else.
+    #[must_use]
+    pub fn encrypted(self, tls: Option<Tls>) -> Export {
+        Export { tls, ..self }
+    }
+
+    /// What its connections are encrypted with.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// Its name now.

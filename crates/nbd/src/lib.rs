@@ -20,8 +20,10 @@ mod queue;
 mod reply;
 mod server;
 mod stream;
+mod tls;
 
 pub use export::Export;
 pub use front::{Address, AddressError, Opener, StartError};
 pub use listener::Serving;
 pub use server::{Nbd, PORT};
+pub use tls::{Tls, TlsError};

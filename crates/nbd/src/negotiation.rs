@@ -34,16 +34,34 @@ pub(crate) enum Broken {
     Connection(#[from] io::Error),
 }
 
+/// What the client answers to the greeting.
+#[derive(Clone, Copy)]
+pub(crate) struct Greeted {
+    /// It does without the zeros behind the answer to `EXPORT_NAME`.
+    no_zeroes: bool,
+}
+
 /// What the options so far have set.
 #[derive(Default)]
 struct State {
     no_zeroes: bool,
+    is_encrypted: bool,
     is_structured: bool,
     has_context: bool,
 }
 
-/// Negotiates until the client begins to use the export. `None`: the client ended the connection properly.
-pub(crate) fn negotiate<S: Read + Write>(socket: &mut S, export: &Export) -> Result<Option<Agreed>, Broken> {
+/// How the talk about options ends.
+pub(crate) enum Outcome {
+    /// The client begins to use the export.
+    Begin(Agreed),
+    /// The client wants what follows to be encrypted.
+    Encrypt,
+    /// The client has what it wanted and leaves.
+    Leave,
+}
+
+/// Greets the client. What it answers holds for the whole negotiation.
+pub(crate) fn greet<S: Read + Write>(socket: &mut S) -> Result<Greeted, Broken> {
     let mut first = INIT.to_be_bytes().to_vec();
     first.extend(OPTION.to_be_bytes());
     first.extend((handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES).to_be_bytes());
@@ -54,17 +72,28 @@ pub(crate) fn negotiate<S: Read + Write>(socket: &mut S, export: &Export) -> Res
     if flags & !u32::from(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES) != 0 {
         return Err(Broken::Nonsense("its handshake has unknown flags"));
     }
-    let mut state = State { no_zeroes: flags & u32::from(handshake::NO_ZEROES) != 0, ..State::default() };
+    Ok(Greeted { no_zeroes: flags & u32::from(handshake::NO_ZEROES) != 0 })
+}
+
+/// Talks to the client about options. `is_encrypted`: the connection is encrypted already.
+pub(crate) fn negotiate<S: Read + Write>(
+    socket: &mut S,
+    greeted: Greeted,
+    export: &Export,
+    is_encrypted: bool,
+) -> Result<Outcome, Broken> {
+    let mut state = State { no_zeroes: greeted.no_zeroes, is_encrypted, ..State::default() };
     for _ in 0..OPTIONS_MAX {
         let (option, data) = read_option(socket)?;
         let mut talk = Talk { socket, option, export };
         match talk.answer(&mut state, data.as_deref())? {
             Next::Option => {}
-            Next::Leave => return Ok(None),
+            Next::Encrypt => return Ok(Outcome::Encrypt),
+            Next::Leave => return Ok(Outcome::Leave),
             Next::Begin(volume) => {
                 let read_only = export.is_read_only() || volume.is_read_only();
                 let State { is_structured, has_context, .. } = state;
-                return Ok(Some(Agreed { volume, read_only, is_structured, has_context }));
+                return Ok(Outcome::Begin(Agreed { volume, read_only, is_structured, has_context }));
             }
         }
     }
@@ -96,6 +125,7 @@ fn read_option(socket: &mut impl Read) -> Result<(u32, Option<Vec<u8>>), Broken>
 
 enum Next {
     Option,
+    Encrypt,
     Leave,
     Begin(Volume),
 }
@@ -126,13 +156,28 @@ impl<S: Read + Write> Talk<'_, S> {
         let Some(data) = data else {
             return self.refuse(answer::TOO_BIG, "the option is too long");
         };
+        let is_plain = self.export.tls().is_some() && !state.is_encrypted;
         match self.option {
+            // There is no way to refuse it but to leave.
+            option::EXPORT_NAME if is_plain => Ok(Next::Leave),
             option::EXPORT_NAME => self.begin_by_name(state, data),
             option::ABORT => {
                 // The client may be gone already.
                 let _ = self.reply(answer::ACK, &[]);
                 Ok(Next::Leave)
             }
+            option::STARTTLS if is_plain && data.is_empty() => {
+                self.reply(answer::ACK, &[])?;
+                Ok(Next::Encrypt)
+            }
+            option::STARTTLS if is_plain || state.is_encrypted => {
+                self.refuse(answer::INVALID, "the connection is encrypted once, by an option without data")
+            }
+            option::STARTTLS => self.refuse(
+                answer::POLICY,
+                "this export does not encrypt: use its Unix socket, or a tunnel such as ssh",
+            ),
+            _ if is_plain => self.refuse(answer::TLS_REQUIRED, "this export is for clients that encrypt"),
             option::LIST if data.is_empty() => {
                 let name = self.export.name();
                 let mut entry = (name.len() as u32).to_be_bytes().to_vec();
@@ -147,10 +192,6 @@ impl<S: Read + Write> Talk<'_, S> {
                 Ok(Next::Option)
             }
             option::LIST | option::STRUCTURED_REPLY => self.refuse(answer::INVALID, "it has no data"),
-            option::STARTTLS => self.refuse(
-                answer::POLICY,
-                "this server does not encrypt: use its Unix socket, or a tunnel such as ssh",
-            ),
             option::INFO | option::GO => self.tell(data),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(state, data),
             _ => self.refuse(answer::UNSUPPORTED, "this server does not know the option"),

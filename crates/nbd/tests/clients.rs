@@ -1,5 +1,7 @@
 //! Clients of a served volume: those that follow the protocol, and those that violate it.
 
+mod encrypted;
+
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -7,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nbd::{Address, Export, Serving, StartError};
+use nbd::{Address, Export, Serving, StartError, Tls};
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, Disk, FileDisk};
 use zpl::{Volume, volume_initialiser};
@@ -24,6 +26,10 @@ struct Bed {
 
 impl Bed {
     fn new(read_only: bool) -> Bed {
+        Bed::with(read_only, None)
+    }
+
+    fn with(read_only: bool, tls: Option<Tls>) -> Bed {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         std::fs::File::create(&path).unwrap().set_len(128 * MIB).unwrap();
@@ -39,7 +45,7 @@ impl Bed {
             let pool = weak.upgrade().ok_or("no pool")?;
             Volume::open(pool.open(name).map_err(|e| e.to_string())?).map_err(|e| e.to_string())
         };
-        let export = Export::new("tank/vol", read_only, Arc::new(open));
+        let export = Export::new("tank/vol", read_only, Arc::new(open)).encrypted(tls);
         let serving = Serving::start(export, &Address::Unix(folder.path().join("sock"))).unwrap();
         Bed { folder, pool, serving: Some(serving) }
     }
@@ -60,24 +66,9 @@ impl Bed {
 
     /// A client that uses the volume. `structured`: with chunks, and with the context of data and holes.
     fn client(&self, structured: bool) -> Client {
-        let mut client = Client { stream: self.connect(), structured, flags: 0, size: 0 };
+        let mut client = Client::new(self.connect(), structured);
         client.hello();
-        if structured {
-            assert_eq!(client.option(8, &[]).0, 1);
-            let mut query = text(b"");
-            query.extend(1u32.to_be_bytes());
-            query.extend(text(b"base:allocation"));
-            let (kind, data) = client.option(10, &query);
-            assert!(kind == 4 && data.ends_with(b"base:allocation"));
-            assert_eq!(client.option_reply().0, 1);
-        }
-        let mut go = text(b"tank/vol");
-        go.extend([0, 0]);
-        let (kind, data) = client.option(7, &go);
-        assert!(kind == 3 && data[..2] == [0, 0], "{kind} {data:?}");
-        client.size = u64::from_be_bytes(data[2..10].try_into().unwrap());
-        client.flags = u16::from_be_bytes(data[10..12].try_into().unwrap());
-        while client.option_reply().0 != 1 {}
+        client.begin();
         client
     }
 
@@ -109,8 +100,13 @@ fn text(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text].concat()
 }
 
-struct Client {
-    stream: UnixStream,
+/// The data of the option `GO`.
+fn go(name: &[u8]) -> Vec<u8> {
+    [&text(name), &[0, 0][..]].concat()
+}
+
+struct Client<S = UnixStream> {
+    stream: S,
     structured: bool,
     flags: u16,
     size: u64,
@@ -118,7 +114,29 @@ struct Client {
 
 const FUA: u16 = 1;
 
-impl Client {
+impl<S: Read + Write> Client<S> {
+    fn new(stream: S, structured: bool) -> Client<S> {
+        Client { stream, structured, flags: 0, size: 0 }
+    }
+
+    /// Agrees on how to talk, and begins to use the volume.
+    fn begin(&mut self) {
+        if self.structured {
+            assert_eq!(self.option(8, &[]).0, 1);
+            let mut query = text(b"");
+            query.extend(1u32.to_be_bytes());
+            query.extend(text(b"base:allocation"));
+            let (kind, data) = self.option(10, &query);
+            assert!(kind == 4 && data.ends_with(b"base:allocation"));
+            assert_eq!(self.option_reply().0, 1);
+        }
+        let (kind, data) = self.option(7, &go(b"tank/vol"));
+        assert!(kind == 3 && data[..2] == [0, 0], "{kind} {data:?}");
+        self.size = u64::from_be_bytes(data[2..10].try_into().unwrap());
+        self.flags = u16::from_be_bytes(data[10..12].try_into().unwrap());
+        while self.option_reply().0 != 1 {}
+    }
+
     fn hello(&mut self) {
         let mut first = [0; 18];
         self.stream.read_exact(&mut first).unwrap();

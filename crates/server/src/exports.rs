@@ -61,8 +61,11 @@ pub struct Told {
     pub address: Option<Address>,
     /// Clients may not write.
     pub read_only: bool,
+    /// The folder of the certificates that connections are encrypted with; `None`: they are not.
+    pub certificates: Option<PathBuf>,
 }
 
+const TLS: &str = ",tls=";
 const READ_ONLY: &str = ",ro";
 
 impl Told {
@@ -74,7 +77,9 @@ impl Told {
             Some(Address::Unix(path)) => format!("socket={}", path.display()),
             Some(Address::Tcp(address)) => format!("listen={address}"),
         };
-        format!("{place}{}", if self.read_only { READ_ONLY } else { "" })
+        let tls =
+            self.certificates.as_ref().map_or(String::new(), |folder| format!("{TLS}{}", folder.display()));
+        format!("{place}{tls}{}", if self.read_only { READ_ONLY } else { "" })
     }
 
     /// Reads the property; `None` for an invalid value. `port` is the port of an address that names none.
@@ -84,13 +89,18 @@ impl Told {
             Some(place) => (place, true),
             None => (text, false),
         };
+        let (place, certificates) = match place.rsplit_once(TLS) {
+            Some((place, folder)) if folder.starts_with('/') => (place, Some(PathBuf::from(folder))),
+            Some(_) => return None,
+            None => (place, None),
+        };
         let address = match place.split_once('=') {
             None if place == "on" => None,
             Some(("socket", path)) if path.starts_with('/') => Some(Address::Unix(PathBuf::from(path))),
             Some(("listen", address)) => Some(Address::tcp(address, port).ok()?),
             _ => return None,
         };
-        Some(Told { address, read_only })
+        Some(Told { address, read_only, certificates })
     }
 }
 
@@ -176,8 +186,12 @@ impl Exports {
             let volume = pool.open(name).map_err(zpl::Error::from).and_then(Volume::open);
             volume.map_err(|error| error.to_string())
         };
-        let export =
-            VolumeExport { name: dataset.to_owned(), read_only: told.read_only, open: Arc::new(open) };
+        let export = VolumeExport {
+            name: dataset.to_owned(),
+            read_only: told.read_only,
+            open: Arc::new(open),
+            certificates: told.certificates.clone(),
+        };
         let serving = self.volumes.serve(export, &address)?;
         let exported = shown(dataset, &*serving);
         served.insert(dataset.to_owned(), serving);
@@ -274,12 +288,19 @@ mod tests {
 
     #[test]
     fn an_export_is_kept_as_text() {
-        for text in
-            ["on", "on,ro", "socket=/run/a b,c", "socket=/x,ro", "listen=127.0.0.1:1", "listen=[::]:5,ro"]
-        {
+        for text in [
+            "on",
+            "on,ro",
+            "socket=/run/a b,c",
+            "socket=/x,ro",
+            "listen=127.0.0.1:1",
+            "listen=[::]:5,ro",
+            "on,tls=/a,b",
+            "listen=[::]:5,tls=/a,ro",
+        ] {
             assert_eq!(Told::parse(text, 10809).unwrap().text(), text);
         }
-        for bad in ["", "off", "socket=x", "listen=host:1", ",ro", "on=1"] {
+        for bad in ["", "off", "socket=x", "listen=host:1", ",ro", "on=1", "on,tls=a", ",tls=/a"] {
             assert_eq!(Told::parse(bad, 10809), None, "{bad}");
         }
     }

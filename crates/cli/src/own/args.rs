@@ -259,6 +259,7 @@ Examples:
   cenote export tank/vm
   cenote export tank/vm@before --read-only
   cenote export tank/vm --listen 127.0.0.1:10809
+  cenote export tank/vm --listen 0.0.0.0 --tls /etc/pki/nbd
   cenote export tank")]
 pub struct Export {
     /// Listen on this Unix socket.
@@ -267,6 +268,10 @@ pub struct Export {
     /// Listen on TCP, as in 127.0.0.1:10809. Everyone who can connect to the address can use the volume.
     #[arg(long, value_name = "ADDRESS[:PORT]|PORT", value_parser = tcp)]
     pub listen: Option<Address>,
+    /// Encrypt with the certificates in this folder: server-cert.pem, server-key.pem, ca-cert.pem. Clients need a
+    /// certificate that this authority signed.
+    #[arg(long, value_name = "FOLDER")]
+    pub tls: Option<PathBuf>,
     /// Clients may not write.
     #[arg(long)]
     pub read_only: bool,

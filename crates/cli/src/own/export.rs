@@ -27,15 +27,16 @@ pub fn export(args: &Export, around: &Surroundings, console: &mut Console) -> Re
     };
     let beyond = address.as_ref().is_some_and(|address| !address.is_local());
     let _turn = served.turn()?;
-    let told = ExportTold { address, read_only: args.read_only };
+    let certificates = args.tls.as_ref().map(|folder| around.path(folder));
+    let told = ExportTold { address, read_only: args.read_only, certificates };
     let exported = served
         .live
         .export(&args.name, &told)
         .map_err(|error| Failure::refused(format!("cannot export '{}': {error}", args.name)))?;
-    if beyond {
+    if beyond && args.tls.is_none() {
         console.remark(
-            "warning: whoever reaches this address can use the volume: NBD has no passwords, and this server does not \
-             encrypt. The export ends with the server",
+            "warning: whoever reaches this address can use the volume: NBD has no passwords, and without --tls nothing is \
+             encrypted. The export ends with the server",
         );
     }
     console.line(&exported.uri)
