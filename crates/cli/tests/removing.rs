@@ -1,4 +1,4 @@
-//! `zpool remove` of caches, spares and logs; a vdev with data is refused with a message. `zpool split`.
+//! `zpool remove` of caches, spares, logs and vdevs that hold data. `zpool split`.
 
 mod bed;
 
@@ -49,13 +49,10 @@ fn impossible_removals_are_refused_in_the_words_of_openzfs() {
     let refused = |line: &str, why: &str| run(&bed, &devices, line).refused(why);
     refused("zpool remove t nosuch", "cannot remove nosuch: no such device in pool");
     refused("zpool remove t 5", &format!("cannot remove {}: no such device in pool", devices[5]));
+    refused("zpool remove t mirror-0", "cannot remove mirror-0: out of space");
     refused(
-        "zpool remove t mirror-0",
-        "cannot remove mirror-0: not supported: removing a vdev that holds data",
-    );
-    refused(
-        "zpool remove -n t mirror-0",
-        "cannot remove mirror-0: not supported: removing a vdev that holds data",
+        "zpool remove -n t 0",
+        &format!("cannot determine indirect size of {}: indirect size not available", devices[0]),
     );
     refused(
         "zpool remove t 2",
@@ -88,6 +85,43 @@ fn impossible_removals_are_refused_in_the_words_of_openzfs() {
     refused("zpool remove t mirror-1", "cannot remove mirror-1: pool is read-only");
     bed.run(&["zpool", "export", "t"]).good();
     expect_sound(&bed);
+}
+
+#[test]
+fn vdevs_that_hold_data_leave_and_files_stay() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[64; 9]);
+    run(&bed, &devices, &format!("{MADE} mirror 0 1 mirror 2 3 mirror 4 5")).good();
+    fill(&bed.path("files"), 1);
+    bed.run(&["cp", "-r", "files", "t:/"]).good();
+    let files = bed.list("t:/");
+    let memory = run(&bed, &devices, "zpool remove -np t mirror-1").good();
+    let bytes: u64 = memory.trim_start_matches("mirror-1 ").trim().parse().expect("a number");
+    assert!(bytes > 0 && bytes.is_multiple_of(24), "{memory}");
+    run(&bed, &devices, "zpool remove t mirror-1").good();
+    assert_eq!(shown(&bed).join("|"), "t|  mirror-0|    d0|    d1|  mirror-2|    d4|    d5");
+    let status = run(&bed, &devices, "zpool status t").good();
+    assert!(status.contains("remove: Removal of vdev 1 copied "), "{status}");
+    assert!(status.contains(" memory used for removed device mappings"), "{status}");
+    assert_eq!(bed.list("t:/"), files);
+    let refused = |line: &str, why: &str| run(&bed, &devices, line).refused(why);
+    refused("zpool remove t mirror-1", "cannot remove mirror-1: no such device in pool");
+    refused("zpool remove t mirror-0", "cannot remove mirror-0: out of space");
+    refused("zpool remove -s t", "cannot cancel removal: operation is not in progress");
+    let parity = run(&bed, &devices, "zpool add -f t raidz 6 7 8");
+    let why = "a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs";
+    assert!(parity.status != 0 && parity.err.contains(why), "{parity:?}");
+    // What left belongs to nobody.
+    run(&bed, &devices, "zpool add t mirror 2 3").good();
+    bed.run(&["cp", "-r", "files", "t:/again"]).good();
+    bed.run(&["rm", "-r", "t:/files"]).good();
+    bed.run(&["zpool", "export", "t"]).good();
+    expect_sound(&bed);
+    bed.run(&["zpool", "import", "-d", "images", "t"]).good();
+    run(&bed, &devices, "zpool scrub -w t").good();
+    let status = run(&bed, &devices, "zpool status t").good();
+    assert!(status.contains("repaired 0B") && status.contains("with 0 errors"), "{status}");
+    bed.run(&["zpool", "export", "t"]).good();
 }
 
 #[test]

@@ -155,6 +155,23 @@ pub enum Error {
         "a file system has an intent log on it; mount the file systems that were in use at a crash, and try again"
     )]
     LogInUse,
+    /// A vdev is being removed.
+    #[error("device removal in progress")]
+    Removing,
+    /// It is being removed already.
+    #[error("removal for this vdev is already in progress.")]
+    RemovingThis,
+    /// No vdev is being removed.
+    #[error("operation is not in progress")]
+    NotRemoving,
+    /// What is copied elsewhere takes as much room there only where all vdevs are alike.
+    #[error("invalid config; all top-level vdevs must have the same sector size and not be raidz.")]
+    NotAlike,
+    /// What lies on vdevs that were removed is found on mirrors and single devices only.
+    #[error(
+        "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs"
+    )]
+    HasRemoved,
     /// Only whole top-level vdevs are removed.
     #[error("operation not supported on this type of pool")]
     NotRemovable,

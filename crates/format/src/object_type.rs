@@ -105,6 +105,8 @@ types! {
 impl ObjectType {
     /// Generic metadata bytes.
     pub const UINT8_METADATA: ObjectType = ObjectType(0xc0);
+    /// Words of 32 bits that are metadata.
+    pub const UINT32_METADATA: ObjectType = ObjectType(0xc2);
     /// Generic metadata `u64` array.
     pub const UINT64_METADATA: ObjectType = ObjectType(0xc3);
     /// Generic metadata ZAP (feature ZAPs, vdev ZAPs, zapified DSL objects).

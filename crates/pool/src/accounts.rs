@@ -62,17 +62,19 @@ impl Accounts {
         let closed = self.closed().clone();
         let is_counted =
             |top: &&TopVdev| top.class == Class::Normal && top.is_normal() && !closed.contains(&top.id);
-        let of_top = |top: &TopVdev| {
-            let lent = u64::from(top.metaslab_count() >= EMBEDDED_LOG_METASLABS);
-            ((top.capacity() - (lent << top.metaslab_shift)) >> 9) * top.deflate_ratio()
-        };
-        vdevs.tops().iter().filter(is_counted).map(of_top).sum()
+        vdevs.tops().iter().filter(is_counted).map(dspace_of).sum()
     }
 
     /// The space as datasets see it; `shared` bytes are saved by blocks that several pointers refer to.
     pub(crate) fn room(&self, vdevs: &Vdevs, shared: u64) -> Room {
         Room { dspace: self.dspace(vdevs), shared, kept: self.kept.load(Ordering::Acquire) }
     }
+}
+
+/// Usable bytes of a vdev: without parity, and without the metaslab that OpenZFS reserves for intent logs.
+pub(crate) fn dspace_of(top: &TopVdev) -> u64 {
+    let lent = u64::from(top.metaslab_count() >= EMBEDDED_LOG_METASLABS);
+    ((top.capacity() - (lent << top.metaslab_shift)) >> 9) * top.deflate_ratio()
 }
 
 /// Estimated space for one transaction with `hold`, with its data in `copies` copies. Changes that it has made are

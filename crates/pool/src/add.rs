@@ -145,6 +145,7 @@ impl Syncing<'_> {
         let (mut tops, mut distributed) = (Vec::new(), Vec::new());
         for (id, new_top) in (root.children.len() as u64..).zip(&new.tops) {
             let (mut config, top) = new_top.build(id, &guid, new.ashift)?;
+            self.check_beside_removed(new_top.layout, top.ashift)?;
             let fits = new_vdevs::is_counted(top.class) || shifts.len() != 1 || shifts.contains(&top.ashift);
             if !fits && !new.any_ashift {
                 return Err(Error::AshiftMismatch);
@@ -162,6 +163,19 @@ impl Syncing<'_> {
         }
         aux.extend(distributed);
         Ok(Built { tops, aux })
+    }
+
+    /// Refuses a vdev to which what is on a removed vdev, or one that is being removed, cannot be copied.
+    fn check_beside_removed(&self, layout: Layout, ashift: u32) -> Result<()> {
+        let tree = &self.state.config.tree;
+        let removing = self.state.evacuating.as_ref().map(|it| it.vdev().0 as usize);
+        let has_removed = tree.children.iter().any(|vdev| vdev.kind == VdevKind::Indirect);
+        let has_parity = !matches!(layout, Layout::Single | Layout::Mirror);
+        let own = removing.and_then(|index| tree.children[index].top.as_ref());
+        if (has_removed || removing.is_some()) && has_parity || own.is_some_and(|own| own.ashift != ashift) {
+            return Err(Error::HasRemoved);
+        }
+        Ok(())
     }
 
     /// Counts new special, dedup and draid vdevs, where the pool has features.

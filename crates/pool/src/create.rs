@@ -269,6 +269,8 @@ fn before_first(
         uberblock: before_all(spec.version, synced),
         mos_delta: Default::default(),
         keeping: Default::default(),
+        evacuating: None,
+        leaving: Vec::new(),
         freeing: false,
         fresh: false,
         new_salt: Some(salt),

@@ -19,6 +19,7 @@ use crate::checkpoint::{self, Keeping};
 use crate::create::vdev_spec;
 use crate::ddt::Ddt;
 use crate::discover::Found;
+use crate::evacuation;
 use crate::features::Features;
 use crate::labels;
 use crate::mos::Mos;
@@ -255,6 +256,10 @@ impl Pool {
         closed.extend(lacking_logs(&read.storage));
         let keeping = Keeping::read(&read.mos, &read.config, read.features.as_ref())?;
         allocator.keep_born_until(keeping.until());
+        let evacuating = evacuation::running(&read.mos, &read.config)?.map(|(it, copies)| {
+            allocator.begin_evacuation(it.vdev(), copies);
+            it
+        });
         let mut inner = read.inner(&options, synced, &allocator, refused);
         let mut left = Vec::new();
         if inner.terms.read_only().is_none() {
@@ -294,6 +299,8 @@ impl Pool {
             uberblock: read.opened.uberblock,
             mos_delta: Default::default(),
             keeping,
+            evacuating,
+            leaving: Vec::new(),
             freeing,
             fresh: true,
             new_salt: read.new_salt,
@@ -303,6 +310,9 @@ impl Pool {
         crate::sync::publish(&inner, &state, synced);
         let synced = inner.groups.lock().synced;
         inner.groups.synced(synced, allocatable, space.deferred, freeing);
+        if state.evacuating.is_some() {
+            inner.groups.go_on();
+        }
         Pool::begin(inner, state, left, &options)
     }
 

@@ -11,8 +11,8 @@ use format::label::{self, BOOT_ENV, PHYS, RING, SIZE};
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use format::{Guid, Txg};
-use storage::WriteError;
 use storage::host::Disk;
+use storage::{Leaf, WriteError};
 
 /// Everything readable in a leaf's labels.
 #[derive(Clone, Debug)]
@@ -263,6 +263,15 @@ pub fn clear(disk: &Arc<dyn Disk>) -> Result<(), WriteError> {
         write(disk, &vec![0; SIZE as usize], offset)?;
     }
     Ok(())
+}
+
+/// Wipes the labels of a device that left the pool, and closes it.
+pub(crate) fn let_go(leaf: &Leaf) {
+    let wiped = clear(&leaf.disk).map_err(|error| error.to_string());
+    if let Err(why) = wiped.and_then(|()| leaf.disk.flush().map_err(|error| error.to_string())) {
+        tracing::warn!(why, "the labels of a device that left the pool stay");
+    }
+    leaf.close();
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod devices;
 mod discover;
 mod dsl_lock;
 mod encryption;
+mod evacuation;
 mod events;
 mod expand;
 mod found_state;
@@ -129,6 +130,7 @@ pub use unused::{Course, Order, Treated, Treatment};
 pub use found_state::FoundState;
 pub use rewind::Rewind;
 
+pub use evacuation::Stage as RemovalStage;
 pub use members::Member;
 pub use moved::Removal;
 pub use reading::Reading;

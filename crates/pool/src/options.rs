@@ -54,6 +54,10 @@ pub struct Options {
     pub txg_timeout: u64,
     /// Blocks of what was destroyed that one txg frees.
     pub async_blocks: u64,
+    /// Bytes of a vdev that is being removed that one txg copies, about.
+    pub copied_at_once: u64,
+    /// Nothing is copied of a vdev that is being removed.
+    pub suspends_removal: bool,
     /// A request to a device that takes this many milliseconds counts as slow.
     pub slow_io_ms: u64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
@@ -108,6 +112,8 @@ impl Default for Options {
             gzip_engine: None,
             txg_timeout: 5,
             async_blocks: 100_000,
+            copied_at_once: 64 << 20,
+            suspends_removal: false,
             slow_io_ms: 30_000,
             deadman_ms: 300_000,
             deadman_sync_ms: 600_000,

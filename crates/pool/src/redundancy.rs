@@ -15,7 +15,6 @@ use storage::{Shape, Storage, TopVdev, TxgRuns};
 use crate::Result;
 use crate::members::{self, Members};
 use crate::mos::Mos;
-use crate::moved;
 use crate::pool::Inner;
 
 /// Finds the txgs that each leaf missed, from the lists on disk and the states of the devices. Returns a reason if OpenZFS
@@ -52,10 +51,6 @@ pub(crate) fn judge(
         if let Some(why) = unwritable(vdev, top) {
             return Ok(Some(why));
         }
-    }
-    let missing: Vec<_> = members.missing().into_values().collect();
-    if moved::lacks_copies(mos, config, &missing)? {
-        return Ok(Some("a device lacks something that was copied from a removed one".into()));
     }
     Ok(None)
 }

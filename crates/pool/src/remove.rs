@@ -1,23 +1,26 @@
-//! Removing devices: `zpool remove` of caches, spares and log devices.
+//! Devices that leave a pool: `zpool remove` of caches, spares, log devices and vdevs that hold data.
 //!
 //! From:   the administrator, by way of the command line.
-//! To:     the lists of caches and spares; the configuration, in which a hole is left in the place of a log device; the allocator.
+//! To:     the lists of caches and spares; the configuration, in which a hole is left in the place of a log device; the allocator; the
+//!         sync, which copies what lies on a vdev that holds data (`sync/evacuate.rs`).
 //! Source: docs/format/12-auxiliary-vdevs.md §1.4, §2.9, §4; 01-labels-uberblock.md §5.1.
 //!
 //! A log device is emptied first: no new blocks are placed on it, and syncs end all logs after making their changes durable.
 
 use dmu::Objset;
+use dsl::promises::Own;
+use dsl::{available, tree};
 use format::config::{TopConfig, VdevConfig, VdevKind};
-use format::{Guid, VdevId};
+use format::{Guid, VdevId, features};
 use storage::allocator::Class;
 use storage::{Leaf, Shape, TopVdev, Vdevs};
 
+use crate::accounts::dspace_of;
 use crate::aux_vdevs::{self, AuxKind, AuxVdev};
 use crate::checkpoint::Checkpoint;
 use crate::pool::Pool;
 use crate::state::Syncing;
-use crate::tree_change::let_go;
-use crate::{Error, Result, version};
+use crate::{Error, Result, labels, vdev_props, version};
 
 /// A log ends with its second sync. Further rounds are needed if a log restarts meanwhile.
 const ROUNDS_MAX: usize = 16;
@@ -27,7 +30,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::SpareInUse`]; [`Error::LogInUse`]; [`Error::NotRemovable`] for a part of a
-    /// vdev; [`Error::Unsupported`] for a vdev that holds data; [`Error::OldPool`].
+    /// vdev, or a pool without the feature; [`Error::OldPool`]. Of vdevs that hold data: [`Error::NoSpace`], [`Error::NotAlike`],
+    /// [`Error::SpareInUse`] while a vdev is being removed or lacks something.
     pub fn remove(&self, guid: Guid) -> Result<()> {
         self.check_not_kept()?;
         if let Some(aux) = self.aux_vdevs()?.into_iter().find(|aux| aux.config.guid == guid) {
@@ -37,7 +41,7 @@ impl Pool {
         let vdev = config.tree.find(guid).ok_or(Error::NoSuchDevice)?;
         match &vdev.top {
             Some(top) if top.is_log => version::check(config.version, version::HOLES)?,
-            Some(_) => return Err(Error::Unsupported("removing a vdev that holds data".into())),
+            Some(_) => return self.remove_data(vdev.id as u32),
             None => return Err(Error::NotRemovable),
         }
         self.remove_log(vdev.id as u32)
@@ -69,7 +73,7 @@ impl Pool {
             match self.run(move |syncing| syncing.make_hole(id)) {
                 Ok(left) => {
                     // This must come last: until the txg is on disk, the devices are part of the pool.
-                    left.iter().for_each(let_go);
+                    left.iter().for_each(labels::let_go);
                     return Ok(());
                 }
                 Err(Error::LogInUse) => self.end_logs()?,
@@ -80,6 +84,52 @@ impl Pool {
             syncing.state.allocator.set_allocating(VdevId(id), true);
             Err(Error::LogInUse)
         })
+    }
+
+    /// Has the sync begin to copy what lies on a vdev elsewhere; the vdev leaves when that is done.
+    fn remove_data(&self, id: u32) -> Result<()> {
+        self.run(move |syncing| {
+            syncing.check_removable(id)?;
+            syncing.state.allocator.set_allocating(VdevId(id), false);
+            Ok(())
+        })?;
+        // Until two more txgs are on disk, intent logs may be given space that was set aside before.
+        let begun = self.end_logs().and_then(|()| {
+            if self.inner.open.logged().values().any(|dataset| dataset.has_log_to_replay()) {
+                return Err(Error::LogInUse);
+            }
+            self.run(move |syncing| {
+                syncing.check_removable(id)?;
+                syncing.begin_evacuation(id)
+            })
+        });
+        if begun.is_err() {
+            self.run(move |syncing| {
+                let stays = !vdev_props::non_allocating(&syncing.state.config).contains(&id);
+                syncing.state.allocator.set_allocating(VdevId(id), stays);
+                Ok(())
+            })?;
+        }
+        begun
+    }
+
+    /// Gives the removal of a vdev up: what was copied elsewhere is freed there.
+    ///
+    /// # Errors
+    /// [`Error::NotRemoving`]; [`Error::ReadOnly`].
+    pub fn cancel_removal(&self) -> Result<()> {
+        self.run(|syncing| syncing.cancel_evacuation())
+    }
+
+    /// Waits until no vdev is being removed.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]; [`Error::Stopped`].
+    pub fn wait_removed(&self) -> Result<()> {
+        while self.unmoved()? > 0 {
+            self.sync()?;
+        }
+        Ok(())
     }
 
     /// Ends all intent logs. A later commit starts a new one.
@@ -117,6 +167,65 @@ pub(crate) fn hole(id: u64) -> VdevConfig {
 }
 
 impl Syncing<'_> {
+    /// Refuses a vdev that cannot be removed by copying what lies on it, in the order of OpenZFS.
+    fn check_removable(&self, id: u32) -> Result<()> {
+        let state = &self.state;
+        state.keeping.check_none()?;
+        let vdev = state.config.tree.children.get(id as usize).ok_or(Error::NoSuchDevice)?;
+        let top = &self.inner.storage.vdevs().tops()[id as usize];
+        if vdev.kind == VdevKind::Indirect || vdev.kind.is_absent() {
+            return Err(Error::NoSuchDevice);
+        }
+        let enabled = state.features.as_ref().is_some_and(|all| all.is_enabled(&features::DEVICE_REMOVAL));
+        if !enabled || vdev.zap_top.is_none_or(|own| own.0 == 0) {
+            return Err(Error::NotRemovable);
+        }
+        if state.evacuating.as_ref().is_some_and(|it| it.vdev() == VdevId(id)) {
+            return Err(Error::RemovingThis);
+        }
+        self.check_room_without(top)?;
+        let is_whole = |leaf: &Leaf| leaf.health.missing().is_empty() && !leaf.health.has_failed();
+        if state.evacuating.is_some()
+            || top.leaves().count() != vdev.leaves().count()
+            || !top.leaves().all(is_whole)
+        {
+            return Err(Error::SpareInUse);
+        }
+        let of_data = |vdev: &&VdevConfig| {
+            let is_there = vdev.kind != VdevKind::Indirect && !vdev.kind.is_absent();
+            is_there && vdev.top.as_ref().is_some_and(|top| !top.is_log)
+        };
+        let is_alike = |other: &VdevConfig| {
+            let is_mirror =
+                other.kind == VdevKind::Mirror && other.children.iter().all(|it| it.kind.is_leaf());
+            (is_mirror || other.kind.is_leaf())
+                && other.top.as_ref().is_some_and(|it| it.ashift == top.ashift)
+        };
+        match state.config.tree.children.iter().filter(of_data).all(is_alike) {
+            true => Ok(()),
+            false => Err(Error::NotAlike),
+        }
+    }
+
+    /// Without the vdev there must be room for everything and the reserve.
+    fn check_room_without(&self, top: &TopVdev) -> Result<()> {
+        let view = self.inner.view();
+        let mut room = available::available(&view, tree::root_dir(self.mos())?, &Own::default())?;
+        let allocator = &self.state.allocator;
+        if top.class != Class::Normal {
+            let of_class = allocator.vdevs().filter(|vdev| vdev.class == top.class);
+            let free = of_class.filter_map(|vdev| Some(allocator.vdev_space(vdev.id)?.free()));
+            room = room.saturating_add(free.sum());
+        }
+        let closed = vdev_props::non_allocating(&self.state.config);
+        let mut others = allocator.vdevs().filter(|vdev| vdev.class == Class::Normal && vdev.id.0 != top.id);
+        let has_other = others.any(|vdev| !closed.contains(&vdev.id.0));
+        if !has_other || room < dspace_of(top) {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
     /// Replaces the log vdev `id` by a hole and returns its devices. If blocks are still allocated on it, it is only closed
     /// for new blocks.
     fn make_hole(&mut self, id: u32) -> Result<Vec<Leaf>> {

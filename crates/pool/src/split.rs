@@ -159,6 +159,7 @@ fn part_of(vdev: &VdevConfig, sides: &[Guid]) -> Result<VdevConfig> {
 impl Syncing<'_> {
     fn take_apart(&mut self, sides: &[Guid], name: String) -> Result<(Apart, Vec<Leaf>)> {
         self.state.keeping.check_none()?;
+        self.check_not_removing()?;
         let old = self.state.config.tree.clone();
         let mut config = self.state.config.clone();
         let parts: Result<Vec<_>> = old.children.iter().map(|vdev| part_of(vdev, sides)).collect();

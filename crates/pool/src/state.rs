@@ -24,7 +24,7 @@ use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
 use storage::allocator::{Allocator, Space};
 use storage::host::{Disk, Host};
-use storage::{Storage, TxgRuns, Writer};
+use storage::{Leaf, Storage, TxgRuns, Writer};
 
 use crate::accounts::{self, Accounts};
 use crate::aux_disks::AuxDisks;
@@ -33,6 +33,7 @@ use crate::checkpoint::{Checkpoint, Keeping};
 use crate::command::Command;
 use crate::ddt::Ddt;
 use crate::dsl_lock::DslLock;
+use crate::evacuation::Evacuating;
 use crate::events::Events;
 use crate::features::{FeatureState, Features};
 use crate::jobs::Jobs;
@@ -420,6 +421,10 @@ pub(crate) struct SyncState {
     pub(crate) freeing: bool,
     /// The checkpoint, and what it keeps.
     pub(crate) keeping: Keeping,
+    /// The removal of a vdev that goes on.
+    pub(crate) evacuating: Option<Evacuating>,
+    /// Devices of vdevs that left, each with the txg that is the first without it.
+    pub(crate) leaving: Vec<(Txg, Leaf)>,
     /// The first sync after an import has not run yet.
     pub(crate) fresh: bool,
     /// The salt must be written into the MOS.

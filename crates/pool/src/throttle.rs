@@ -6,7 +6,7 @@
 //! Source: OpenZFS, zfs(4) "ZFS transaction delay".
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::options::Options;
@@ -26,6 +26,10 @@ pub(crate) struct Limits {
     pub(crate) txg_timeout: AtomicU64,
     /// Blocks of what was destroyed that one txg frees.
     pub(crate) async_blocks: AtomicU64,
+    /// Bytes of a vdev that is being removed that one txg copies, about.
+    pub(crate) copied_at_once: AtomicU64,
+    /// Nothing is copied of a vdev that is being removed.
+    pub(crate) suspends_removal: AtomicBool,
     /// A request to a device that takes this many milliseconds counts as slow.
     pub(crate) slow_io_ms: AtomicU64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
@@ -44,6 +48,8 @@ impl Limits {
             delay_scale: options.delay_scale.into(),
             txg_timeout: options.txg_timeout.into(),
             async_blocks: options.async_blocks.into(),
+            copied_at_once: options.copied_at_once.into(),
+            suspends_removal: options.suspends_removal.into(),
             slow_io_ms: options.slow_io_ms.into(),
             deadman_ms: options.deadman_ms.into(),
             deadman_sync_ms: options.deadman_sync_ms.into(),
@@ -53,6 +59,11 @@ impl Limits {
 
     pub(crate) fn dirty_max(&self) -> u64 {
         self.dirty_max.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is copied of a vdev that is being removed.
+    pub(crate) fn suspends_removal(&self) -> bool {
+        self.suspends_removal.load(Ordering::Relaxed)
     }
 
     pub(crate) fn txg_timeout(&self) -> Duration {

@@ -111,7 +111,7 @@ impl Inner {
         // This must come last: until the txg is on disk, the device is part of the pool.
         match (&left.leaf, left.spare) {
             (Some(leaf), Some(spare)) => self.is_spare_again(leaf, spare),
-            (Some(leaf), None) => let_go(leaf),
+            (Some(leaf), None) => labels::let_go(leaf),
             (None, _) => {}
         }
         self.autoexpand()
@@ -139,15 +139,6 @@ impl Inner {
         }
         Ok(())
     }
-}
-
-/// Wipes the labels of a device that left the pool, and closes it.
-pub(crate) fn let_go(leaf: &Leaf) {
-    let wiped = labels::clear(&leaf.disk).map_err(|error| error.to_string());
-    if let Err(why) = wiped.and_then(|()| leaf.disk.flush().map_err(|error| error.to_string())) {
-        tracing::warn!(why, "the labels of a device that left the pool stay");
-    }
-    leaf.close();
 }
 
 /// The parent of the vdev with this guid, and its position there.
@@ -194,6 +185,7 @@ impl Syncing<'_> {
     fn join(&mut self, joining: &Joining) -> Result<()> {
         let Joining { beside, disk, joins, new, above } = joining;
         self.state.keeping.check_none()?;
+        self.check_not_removing()?;
         let slot = self.slot(*beside)?;
         let top = self.top_of(slot).clone();
         self.check_joining(joining, &top)?;

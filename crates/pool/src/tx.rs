@@ -495,6 +495,12 @@ impl Groups {
         self.changed.notify_all();
     }
 
+    /// For the sync thread: the next txg follows at once, unless the pool stops or txgs follow from the calls alone.
+    pub(crate) fn go_on(&self) {
+        let mut state = self.lock();
+        state.wanted |= !state.stopping && !self.stepwise;
+    }
+
     /// Whether the next txg frees more blocks of destroyed datasets.
     pub(crate) fn is_freeing(&self) -> bool {
         self.lock().freeing

@@ -10,6 +10,7 @@ use format::nvlist::NvValue;
 use format::{Guid, ObjectId, ObjectType, VdevId};
 use storage::allocator::Class;
 
+use crate::evacuation::IS_REMOVED;
 use crate::pool::Pool;
 use crate::props::{Value, names};
 use crate::state::Syncing;
@@ -27,11 +28,12 @@ fn zap_of(vdev: &VdevConfig) -> Option<ObjectId> {
 }
 
 /// Key of a top-level vdev that takes no new blocks.
-const NON_ALLOCATING: &str = "non_allocating";
+pub(crate) const NON_ALLOCATING: &str = "non_allocating";
 
 /// The top-level vdevs that take no new blocks, by id.
 pub(crate) fn non_allocating(config: &PoolConfig) -> Vec<u32> {
-    let closed = |vdev: &&VdevConfig| vdev.extra.get_u64(NON_ALLOCATING).is_some_and(|value| value != 0);
+    let is_set = |vdev: &VdevConfig, key| vdev.extra.get_u64(key).is_some_and(|value| value != 0);
+    let closed = |vdev: &&VdevConfig| is_set(vdev, NON_ALLOCATING) || is_set(vdev, IS_REMOVED);
     config.tree.children.iter().filter(closed).map(|vdev| vdev.id as u32).collect()
 }
 

@@ -56,6 +56,9 @@ pub struct Figures {
     /// A device is being replaced, or a spare gets what it lacks.
     #[serde(default)]
     pub replaces: bool,
+    /// Bytes that are still to be copied from a vdev that is being removed; at least one while that goes on.
+    #[serde(default)]
+    pub unmoved: u64,
     /// Bytes that each cache device holds, by its guid.
     #[serde(default)]
     pub caches: Vec<(u64, u64)>,
@@ -167,6 +170,7 @@ impl Figures {
             deleted: pool.deleted_devices(),
             moved: pool.moved_devices(),
             untreated: pool.untreated().or_else(|error| optional(error).map(|()| [0; 2]))?,
+            unmoved: pool.unmoved().or_else(|error| optional(error).map(|()| 0))?,
             freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
             lost: pool
@@ -196,6 +200,7 @@ impl Figures {
             discarding: discarding(pool),
             replaces: replaces(pool),
             untreated: [0; 2],
+            unmoved: 0,
             freeing: 0,
             scan: None,
             lost: Vec::new(),
@@ -293,6 +298,7 @@ mod tests {
             untreated: [1, 2],
             discarding: 3,
             replaces: true,
+            unmoved: 3,
             errors: vec![(u64::MAX, [1, 2, 3])],
             freeing: 5,
             halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),

@@ -49,6 +49,8 @@ pub struct Machine {
     pub force_ganging: u64,
     /// Blocks of what was destroyed that one txg frees.
     pub async_blocks: u64,
+    /// Bytes of a vdev that is being removed that one txg copies.
+    pub copied_at_once: u64,
     /// Local properties of the file system, by name, as stored.
     pub properties: Vec<(&'static str, u64)>,
     /// What the file system is encrypted with.
@@ -71,6 +73,7 @@ impl Default for Machine {
             dirty_max: 256 << 20,
             force_ganging: u64::MAX,
             async_blocks: 100_000,
+            copied_at_once: 64 << 20,
             properties: vec![("recordsize", 16 << 10)],
             suite: None,
             features: Vec::new(),
@@ -121,6 +124,7 @@ impl Machine {
             dirty_max: self.dirty_max,
             force_ganging: self.force_ganging,
             async_blocks: self.async_blocks,
+            copied_at_once: self.copied_at_once,
             workers: self.workers,
             io_threads: 0,
             stepwise: true,

@@ -8,7 +8,7 @@ use pool::{Layout, NewDevices, NewTop};
 use scan::Scans as _;
 use sim::{Cuts, Machine, Story, seeds};
 use storage::allocator::Class;
-use storage::host::{CrashPolicy, Disk};
+use storage::host::{CrashPolicy, Disk, Fault};
 
 /// New disks in the machine of a story.
 fn disks(story: &Story, count: usize) -> Vec<Arc<dyn Disk>> {
@@ -172,4 +172,149 @@ fn power_cut_while_a_device_is_replaced_leaves_a_synced_state() {
             zdb::expect_pleased(&mut story);
         }
     }
+}
+
+/// Bytes that do not become fewer when they are compressed.
+fn noise(len: usize, seed: u32) -> Vec<u8> {
+    let step = |state: &mut u32| {
+        *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        Some((*state >> 24) as u8)
+    };
+    std::iter::repeat_n((), len).scan(seed, |state, ()| step(state)).collect()
+}
+
+/// Data before, while and after the first vdev is removed: some of it goes while the rest is copied.
+fn evacuate(story: &mut Story) {
+    story.mkdir("/d").write("/d/a", noise(300_000, 1)).write("/b", noise(200_000, 2)).sync();
+    for n in 0..6u8 {
+        story.write(&format!("/d/{n}"), noise(20_000 + 9_000 * usize::from(n), n.into()));
+    }
+    story.sync().unlink("/d/1").unlink("/d/4").sync();
+    story.forget();
+    let gone = story.pool().info().config.tree.children[0].guid;
+    story.pool().remove(gone).expect("the others have room for it");
+    story.forget_unasked_syncs();
+    story.write("/d/a", noise(100_000, 7)).unlink("/d/3").sync();
+    story.unlink("/b").write("/c", noise(90_000, 8)).sync();
+    story.write("/b", vec![1; 30_000]).sync();
+    for _ in 0..200 {
+        if story.pool().unmoved().expect("read") == 0 {
+            break;
+        }
+        story.sync();
+    }
+    assert_eq!(story.pool().removal().expect("read").map(|it| it.stage), Some(pool::RemovalStage::Finished));
+    story.write("/d/a", vec![4; 50_000]).unlink("/d/5").sync();
+    story.sync();
+}
+
+#[test]
+fn power_cut_while_a_vdev_is_removed_leaves_a_synced_state() {
+    for seed in seeds(1) {
+        let slow = Machine { copied_at_once: 70_000, ..Machine::default() };
+        for (machine, stride) in [
+            (Machine { disks: 3, ..slow.clone() }, 31),
+            (Machine { disks: 6, width: 2, layout: Layout::Mirror, ashift: 12, ..slow }, 97),
+        ] {
+            let mut story = Story::on(machine, seed);
+            evacuate(&mut story);
+            story.expect_model();
+            let name = "power_cut_while_a_vdev_is_removed_leaves_a_synced_state";
+            println!("{} cuts", Cuts::of(&story, "adding", name).every(stride).run());
+            story.reboot().expect_model();
+            zdb::expect_pleased(&mut story);
+        }
+    }
+}
+
+#[test]
+fn a_vdev_whose_removal_is_given_up_stays_as_it_is() {
+    for ashift in [9, 12] {
+        let mut story = Story::on(Machine { copied_at_once: 40_000, ashift, ..Machine::striped(3) }, 5);
+        story.write("/a", noise(2_000_000, 3)).write("/b", noise(300_000, 4)).sync();
+        story.unlink("/b").write("/c", noise(100_000, 6)).sync();
+        let before = story.pool().info();
+        let gone = before.config.tree.children[2].guid;
+        for round in 0..3u8 {
+            story.pool().remove(gone).expect("the others have room for it");
+            let again = story.pool().remove(gone);
+            assert!(matches!(again, Err(pool::Error::RemovingThis)), "{again:?}");
+            story.forget_unasked_syncs();
+            for _ in 0..round {
+                story.write("/c", vec![round; 70_000]).sync();
+            }
+            zdb::expect_pleased(&mut story);
+            story.reboot().expect_clean();
+            story.pool().cancel_removal().expect("it goes on");
+            story.forget_unasked_syncs();
+            story.sync().expect_clean();
+        }
+        let after = story.pool().info();
+        for feature in ["com.delphix:device_removal", "com.delphix:obsolete_counts"] {
+            assert_eq!(after.features[feature], 0, "{feature}");
+        }
+        assert_eq!(after.config.tree.children[2].extra, before.config.tree.children[2].extra);
+        story.expect_model();
+        zdb::expect_pleased(&mut story);
+    }
+}
+
+#[test]
+fn a_device_that_comes_back_after_a_removal_gets_what_was_copied_without_it() {
+    let mut story = Story::on(
+        Machine { copied_at_once: 70_000, disks: 6, width: 2, layout: Layout::Mirror, ..Machine::default() },
+        9,
+    );
+    story.write("/a", noise(700_000, 5)).sync();
+    let members = story.pool().members();
+    let (other, replaced) = (members[2].guid, members[4].guid);
+    story.pool().offline(other, false).expect("its mirror has another side");
+    let gone = story.pool().info().config.tree.children[0].guid;
+    story.pool().remove(gone).expect("the others have room for it");
+    story.forget_unasked_syncs();
+    story.sync();
+    // Once while it goes on, once after.
+    story.pool().online_disk(other, Arc::new(story.disk(2))).expect("it is there");
+    story.pool().resilver().expect("it begins");
+    story.pool().wait_scrub().expect("it ends");
+    story.pool().wait_removed().expect("all is copied");
+    let new = disks(&story, 1).remove(0);
+    story.pool().replace(replaced, new).expect("it fits");
+    story.pool().resilver().expect("it begins");
+    story.pool().wait_scrub().expect("it is resilvered");
+    story.forget_unasked_syncs();
+    story.sync().expect_clean();
+    // Each side has everything.
+    story.pool().scrub().expect("it begins");
+    story.pool().wait_scrub().expect("it ends");
+    let scan = story.pool().scan().expect("read").expect("there was one").scan;
+    assert_eq!((scan.processed, scan.errors), (0, 0), "nothing is left to be repaired");
+    story.expect_model();
+    zdb::expect_pleased(&mut story);
+}
+
+#[test]
+fn a_vdev_that_cannot_all_be_read_stays() {
+    let mut story = Story::on(Machine { copied_at_once: 70_000, ..Machine::striped(3) }, 6);
+    story.write("/a", noise(2_000_000, 3)).sync();
+    // The last blocks of the disk that hold something: those before are copied by then.
+    let used = story.pool().info().vdev_space[&1].allocated;
+    let end = (4 << 20) + used;
+    story.disk(1).inject(Fault::ReadError(end - 100_000..1 << 30));
+    let gone = story.pool().info().config.tree.children[1].guid;
+    story.pool().remove(gone).expect("the others have room for it");
+    story.forget_unasked_syncs();
+    for _ in 0..40 {
+        story.sync();
+    }
+    let removal = story.pool().removal().expect("read").expect("there was one");
+    assert_eq!(removal.stage, pool::RemovalStage::Canceled);
+    assert!(removal.copied > 100_000, "{removal:?}");
+    story.disk(1).heal();
+    story.sync().expect_clean();
+    story.pool().remove(gone).expect("it can be read");
+    story.pool().wait_removed().expect("all is copied");
+    story.forget_unasked_syncs();
+    story.sync().expect_model();
+    zdb::expect_pleased(&mut story);
 }

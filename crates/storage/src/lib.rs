@@ -10,6 +10,7 @@ pub mod allocator;
 mod as_stored;
 mod buffers;
 mod cache;
+mod copy;
 mod deflate;
 mod draft;
 mod early;

@@ -8,7 +8,7 @@ use format::ByteOrder;
 use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
-use crate::vdev::Source;
+use crate::vdev::{Source, TopVdev};
 use crate::{Leaf, Payload, Purpose, ReadError, Storage, WriteError, raidz};
 
 impl Storage {
@@ -101,10 +101,14 @@ impl Storage {
         let mut order = None;
         // Damage cannot be told from the end of the chain, so no device is blamed.
         let source = Source { replica, birth: block.birth, purpose: Purpose::SyncRead };
-        top.read(source, dva.offset, &mut raw, &mut |raw| {
+        let is_good = &mut |raw: &[u8]| {
             order = verify(raw);
             order.is_some()
-        })?;
+        };
+        match self.moved(&dva, block.lsize)? {
+            Some(places) => self.read_moved(&places, source, TopVdev::read, &mut raw, is_good)?,
+            None => top.read(source, dva.offset, &mut raw, is_good)?,
+        };
         Ok(order.map(|order| (raw, order)))
     }
 }

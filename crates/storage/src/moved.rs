@@ -1,6 +1,6 @@
 //! Mappings of removed vdevs: the new places of their data.
 //!
-//! From:   `pool`, which reads the mapping that OpenZFS left of it.
+//! From:   `pool`, which reads the mapping, and the allocator, which adds to it while a vdev is being removed.
 //! To:     `places`.
 //! Source: docs/format/05-space-maps.md §9; 12-auxiliary-vdevs.md §5.4, §5.7.
 
@@ -17,13 +17,15 @@ pub struct Move {
 }
 
 impl Move {
-    const fn end(&self) -> u64 {
+    /// The byte behind it.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
         self.from + self.to.asize
     }
 }
 
 /// All that was copied from a removed vdev.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Moves(Vec<Move>);
 
 impl Moves {
@@ -46,17 +48,43 @@ impl Moves {
         self.0.len()
     }
 
+    /// One more range, behind all others.
+    ///
+    /// # Panics
+    /// If it is not behind them.
+    pub fn push(&mut self, next: Move) {
+        assert!(next.from >= self.end() && next.to.asize > 0, "ranges are copied in ascending order, once");
+        self.0.push(next);
+    }
+
+    /// The byte behind the last range.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.0.last().map_or(0, |last| last.end())
+    }
+
+    /// The parts of a range that were copied, in ascending order.
+    pub fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = Move> + '_ {
+        let end = offset.saturating_add(len);
+        let first = self.0.partition_point(|each| each.end() <= offset);
+        self.0[first..].iter().take_while(move |each| each.from < end).map(move |each| {
+            let (from, stop) = (each.from.max(offset), each.end().min(end));
+            let to = Dva { offset: each.to.offset + (from - each.from), asize: stop - from, ..each.to };
+            Move { from, to }
+        })
+    }
+
     /// Where the range was copied, piece by piece; `None` where a part of it was not.
     pub(crate) fn places(&self, offset: u64, len: u64) -> Option<Vec<Dva>> {
         let (mut at, end) = (offset, offset.checked_add(len)?);
         let mut places = Vec::new();
-        let mut index = self.0.partition_point(|each| each.end() <= at);
-        while at < end {
-            let found = self.0.get(index).filter(|each| each.from <= at)?;
-            let stop = found.end().min(end);
-            places.push(Dva { offset: found.to.offset + (at - found.from), asize: stop - at, ..found.to });
-            (at, index) = (stop, index + 1);
+        for part in self.parts(offset, len) {
+            if part.from != at {
+                return None;
+            }
+            at = part.end();
+            places.push(part.to);
         }
-        Some(places)
+        (at == end).then_some(places)
     }
 }

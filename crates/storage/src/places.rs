@@ -8,7 +8,7 @@ use format::Corrupt;
 use format::blkptr::Dva;
 
 use crate::raidz::Outcome;
-use crate::vdev::{Shape, Source, TopVdev, Vdevs, Way};
+use crate::vdev::{Shape, Source, Vdevs, Way};
 use crate::{Leaf, ReadError, Storage, WriteError};
 
 /// Choices of sides that are tried for a block whose pieces lie in several places.
@@ -114,12 +114,13 @@ impl Storage {
         Ok(())
     }
 
-    /// How many sides there are of which the bytes in `places` can be read.
-    pub(crate) fn sides_of(&self, places: &[Dva]) -> usize {
-        match places {
-            [place] => self.vdevs().top_of(place).map_or(1, TopVdev::replicas),
-            _ => 1,
-        }
+    /// The sides of which the bytes in `places` can be read. Those that lack anything come last: it is not known when it was copied.
+    pub(crate) fn sides_of(&self, places: &[Dva]) -> Vec<usize> {
+        let [place] = places else { return vec![0] };
+        let Ok(top) = self.vdevs().top_of(place) else { return vec![0] };
+        let mut sides: Vec<usize> = (0..top.replicas()).collect();
+        sides.sort_by_key(|side| top.child(*side).is_none_or(|leaf| !leaf.health.missing().is_empty()));
+        sides
     }
 
     /// Writes what should be in `places` over what is there on any side and differs. Gives the bytes written.

@@ -63,7 +63,7 @@ impl Storage {
     pub(crate) fn replicas_of(&self, dva: &Dva, birth: Txg) -> impl Iterator<Item = usize> + use<> {
         let replicas = match self.moved(dva, dva.asize) {
             Ok(None) => self.vdevs().top_of(dva).map_or_else(|_| vec![0], |top| top.replicas_of(birth)),
-            Ok(Some(places)) => (0..self.sides_of(&places)).collect(),
+            Ok(Some(places)) => self.sides_of(&places),
             Err(_) => vec![0],
         };
         replicas.into_iter()

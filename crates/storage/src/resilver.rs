@@ -11,7 +11,7 @@ use format::blkptr::{Block, Dva};
 
 use crate::gang::{GANG_DEPTH_MAX, deeper};
 use crate::vdev::Shape;
-use crate::{ReadError, Reader, Storage, WriteError};
+use crate::{Leaf, ReadError, Reader, Storage, TopVdev, WriteError};
 
 /// A copy that a device lacks, and what belongs there.
 #[derive(Clone, Debug)]
@@ -88,6 +88,13 @@ impl Storage {
 
     /// The replicas at `dva` on devices that take writes and may lack what was born in `birth`.
     fn lacking(&self, dva: &Dva, birth: Txg) -> Vec<(Dva, usize)> {
+        // Of what was moved its birth does not tell when it was copied. The places that differ are found when it is written.
+        if let Ok(Some(places)) = self.moved(dva, dva.asize) {
+            let may_lack = |leaf: &Leaf| !leaf.health.missing().is_empty();
+            let tops = places.iter().filter_map(|place| self.vdevs().top_of(place).ok());
+            let lacks_any = tops.flat_map(TopVdev::written).any(may_lack);
+            return if lacks_any { vec![(*dva, 0)] } else { Vec::new() };
+        }
         let Ok(top) = self.vdevs().top_of(dva) else { return Vec::new() };
         let lacks = |child: &usize| {
             top.child(*child).is_some_and(|leaf| !leaf.health.has_failed() && leaf.health.misses(birth))

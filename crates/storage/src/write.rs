@@ -289,6 +289,21 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    pub(crate) fn vdevs(&self) -> &'a crate::Vdevs {
+        self.storage.vdevs()
+    }
+
+    /// Queues `payload` for one side of a vdev whose sides are devices.
+    pub(crate) fn put_on(
+        &mut self,
+        (vdev, side): (u32, usize),
+        offset: u64,
+        payload: Payload,
+    ) -> Result<(), WriteError> {
+        self.bytes += payload.bytes().len() as u64;
+        self.append(Target { vdev, child: Some(side) }, offset, payload)
+    }
+
     /// Adds bytes for `offset` to the run of `target`, or begins another run with them.
     fn append(&mut self, target: Target, offset: u64, payload: Payload) -> Result<(), WriteError> {
         let len = payload.bytes().len();

@@ -1,11 +1,13 @@
 //! `zpool remove`.
 
+use pool::props::number::nice;
+
 use super::Call;
 use super::view::{Class, Naming, PoolView, VdevView};
 use super::zpool_attach::note_devices;
 use super::zpool_devices::{self, named};
 use crate::args::{Parsed, flag};
-use crate::command::{Command, Run, Targets, Typed};
+use crate::command::{Beside, Command, Run, Targets, Typed};
 use crate::messages::Failure;
 use crate::open::{self, Session};
 use crate::out::Console;
@@ -23,6 +25,7 @@ pub static COMMAND: Command = Command {
         flag("s", "stops a removal"),
     ],
     targets: Targets::First,
+    beside: Beside::TakesTurns,
     run: Run::Here(run),
     ..Command::ZPOOL
 };
@@ -61,7 +64,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         if call.options.wait {
             return Err(Failure::usage("invalid option combination: -w cannot be used with -s"));
         }
-        return Err(Failure::refused("cannot cancel removal: operation is not in progress"));
+        drop(view);
+        return cancel(call, pool);
     }
     if names.is_empty() {
         return Err(Failure::usage("missing device"));
@@ -69,7 +73,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let shown = view.shown(Naming::default());
     let find = |name: &String| shown.iter().find_map(|vdev| named(vdev, name)).cloned();
     if call.options.dry_run {
-        return names.iter().try_for_each(|name| forecast(call, name, find(name), console));
+        return names.iter().try_for_each(|name| forecast(call, &view, (name, find(name)), console));
     }
     drop(view);
     let (mut session, mut refused) = (None, false);
@@ -81,9 +85,23 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     if let Some(session) = session {
         note_devices(&session)?;
+        // Without a server nothing goes on once this command has ended.
+        if call.options.wait || call.live().is_none() {
+            let waited = session.pool().wait_removed();
+            waited.map_err(|error| Failure::refused(format!("cannot wait for the removal: {error}")))?;
+            note_devices(&session)?;
+        }
         session.finish()?;
     }
     if refused { Err(Failure::Ended(1)) } else { Ok(()) }
+}
+
+/// Stops the removal that goes on.
+fn cancel(call: &Call, pool: &str) -> Result<(), Failure> {
+    let failed = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot cancel removal: {why}"));
+    let session = zpool_devices::opened(call, pool, &|why| failed(&why))?;
+    session.pool().cancel_removal().map_err(|error| failed(&error))?;
+    session.finish()
 }
 
 fn failed(name: &str, why: &dyn std::fmt::Display) -> Failure {
@@ -115,17 +133,24 @@ fn remove(
 /// Says what memory would be needed for a vdev after its removal.
 fn forecast(
     call: &Typed<Options>,
-    name: &str,
-    found: Option<VdevView>,
+    view: &PoolView,
+    (name, found): (&str, Option<VdevView>),
     console: &mut Console,
 ) -> Result<(), Failure> {
     let vdev = found.ok_or_else(|| failed(name, &NO_DEVICE))?;
-    if !matches!(vdev.class, Class::Log | Class::Cache | Class::Spare) {
-        return Err(failed(name, &"not supported: removing a vdev that holds data"));
-    }
-    // Nothing is moved elsewhere, so nothing has to be remembered.
+    let bytes = match (vdev.class, vdev.top, view.session()) {
+        // Nothing is moved elsewhere, so nothing has to be remembered.
+        (Class::Log | Class::Cache | Class::Spare, ..) => 0,
+        (_, Some(top), Some(session)) => {
+            session.pool().mapping_after(top).map_err(|error| failed(name, &error))?
+        }
+        _ => {
+            let why = format!("cannot determine indirect size of {name}: indirect size not available");
+            return Err(Failure::refused(why));
+        }
+    };
     match call.options.exact {
-        true => console.line(&format!("{name} 0")),
-        false => console.line(&format!("Memory that will be used after removing {name}: 0")),
+        true => console.line(&format!("{name} {bytes}")),
+        false => console.line(&format!("Memory that will be used after removing {name}: {}", nice(bytes))),
     }
 }

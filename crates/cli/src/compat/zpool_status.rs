@@ -1,7 +1,7 @@
 //! `zpool status`.
 
-use pool::Error;
 use pool::props::number;
+use pool::{Error, Removal, RemovalStage};
 use serde_json::{Map, Value};
 
 use super::Call;
@@ -230,9 +230,17 @@ fn print(
         0,
         0
     ))?;
+    let running = view.session().and_then(|session| session.pool().removal().ok().flatten());
+    let running = running.filter(|removal| removal.stage == RemovalStage::Running);
+    let removed = running.map(|removal| removal.vdev as u32);
     let said = |vdev: &VdevView| {
         let asked = [call.options.initialize, call.options.trim];
-        answers.cells(&view.name, vdev.path.as_deref()) + &treated.of_leaf(vdev, asked)
+        let leaves = vdev.top.is_some() && vdev.top == removed;
+        let note = if leaves { "  (removing)" } else { "" }.to_owned();
+        match vdev.is_leaf() {
+            true => note + &answers.cells(&view.name, vdev.path.as_deref()) + &treated.of_leaf(vdev, asked),
+            false => note,
+        }
     };
     let devices = Devices { options: &call.options, full: width, trouble: &trouble, said: &said };
     let mut last = Class::Normal;
@@ -289,21 +297,47 @@ fn print_scan(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
 
 /// The vdev that was removed last, and what finding its blocks costs.
 fn print_removal(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
-    let removal = view.session().and_then(|session| session.pool().removal().ok().flatten());
-    let Some(removal) = removal else { return Ok(()) };
-    let minutes = removal.ended.saturating_sub(removal.begun) / 60;
-    console.line(&format!(
-        "remove: Removal of vdev {} copied {} in {}h{}m, completed on {}",
-        removal.vdev,
-        number::nice(removal.copied),
-        minutes / 60,
-        minutes % 60,
-        dates::show(removal.ended, Form::Scan)
-    ))?;
+    let Some(session) = view.session() else { return Ok(()) };
+    let Some(removal) = session.pool().removal().ok().flatten() else { return Ok(()) };
+    let now = session.pool().host().clock.now().0;
+    let tree = view.tree(Naming::default());
+    let of_vdev = tree.iter().find(|vdev| vdev.top.map(u64::from) == Some(removal.vdev));
+    let name = of_vdev.map_or_else(|| removal.vdev.to_string(), |vdev| vdev.name.clone());
+    let ended = dates::show(removal.ended, Form::Scan);
+    match removal.stage {
+        RemovalStage::Running => print_evacuation(console, &name, &removal, now)?,
+        RemovalStage::Canceled => console.line(&format!("remove: Removal of {name} canceled on {ended}"))?,
+        RemovalStage::Finished => {
+            let minutes = removal.ended.saturating_sub(removal.begun) / 60;
+            console.line(&format!(
+                "remove: Removal of vdev {} copied {} in {}h{}m, completed on {ended}",
+                removal.vdev,
+                number::nice(removal.copied),
+                minutes / 60,
+                minutes % 60,
+            ))?;
+        }
+    }
     if removal.mapping == 0 {
         return Ok(());
     }
     console.line(&format!("\t{} memory used for removed device mappings", number::nice(removal.mapping)))
+}
+
+/// How far the copying is of what lies on a vdev that is being removed.
+fn print_evacuation(console: &mut Console, name: &str, removal: &Removal, now: u64) -> Result<(), Failure> {
+    let begun = dates::show(removal.begun, Form::Scan);
+    console.line(&format!("remove: Evacuation of {name} in progress since {begun}"))?;
+    let (copied, total) = (removal.copied.max(1), removal.to_copy);
+    let rate = (copied / now.saturating_sub(removal.begun).max(1)).max(1);
+    let minutes = total.saturating_sub(copied) / rate / 60;
+    let left = match minutes / 60 {
+        hours if hours < 30 * 24 => format!("{hours}h{}m to go", minutes % 60),
+        _ => "(copy is slow, no estimated time)".to_owned(),
+    };
+    let percent = 100.0 * copied as f64 / total.max(1) as f64;
+    let [copied, total, rate] = [copied, total, rate].map(number::nice);
+    console.line(&format!("\t{copied} copied out of {total} at {rate}/s, {percent:.2}% done, {left}"))
 }
 
 /// The checkpoint, and how much only it keeps.
@@ -363,7 +397,7 @@ struct Devices<'a> {
     /// Width of the column of names.
     full: usize,
     trouble: &'a Trouble,
-    /// The other columns of a leaf.
+    /// The other columns of a vdev.
     said: &'a dyn Fn(&VdevView) -> String,
 }
 
@@ -410,9 +444,7 @@ impl Devices<'_> {
         if vdev.resilvers {
             line += "  (resilvering)";
         }
-        if vdev.is_leaf() {
-            line += &said(vdev);
-        }
+        line += &said(vdev);
         console.line(&line)?;
         vdev.children.iter().try_for_each(|child| self.print(console, child, indent + 2))
     }

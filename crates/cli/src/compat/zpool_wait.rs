@@ -104,6 +104,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corrupt> {
     let mut left = [0; ACTIVITIES.len()];
     (left[0], left[1]) = (figures.discarding, figures.freeing);
+    left[4] = figures.unmoved;
     [left[2], left[7]] = figures.untreated;
     if let Some(status) = figures.scan()? {
         let scan = status.scan;

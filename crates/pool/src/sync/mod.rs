@@ -5,6 +5,7 @@ mod checkpoint;
 mod commit;
 mod dataset;
 mod effects;
+mod evacuate;
 mod first;
 mod frees;
 mod heads;
@@ -30,7 +31,7 @@ use crate::mos::Mos;
 use crate::space_maps::free_extents;
 use crate::state::{Dataset, Inner, SyncState, Syncing, Task};
 use crate::tx::Work;
-use crate::{Error, Result, zil};
+use crate::{Error, Result, labels, zil};
 
 /// Metaslabs kept in memory between txgs.
 const METASLABS_KEPT: usize = 64;
@@ -44,7 +45,10 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
     let mut deadline = Instant::now() + timeout();
     loop {
         match inner.groups.wait_for_work(deadline) {
-            Work::End => return,
+            Work::End => {
+                state.leaving.drain(..).for_each(|(_, leaf)| labels::let_go(&leaf));
+                return;
+            }
             Work::LogSpace(open) => {
                 zil::stash::refill(inner, &mut state, open);
                 continue;
@@ -72,6 +76,9 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
                 let settling = space.deferred + still_freed(inner, &state);
                 let more = state.freeing || state.keeping.stage == Stage::Discarding;
                 inner.groups.synced(txg, state.allocator.allocatable(), settling, more);
+                if state.evacuating.is_some() && !inner.groups.limits.suspends_removal() {
+                    inner.groups.go_on();
+                }
             }
             Err(error) => {
                 tracing::error!(txg = txg.0, %error, "the pool stops: a transaction group could not be written");
@@ -153,20 +160,35 @@ fn sync_txg(inner: &Arc<Inner>, state: &mut SyncState, txg: Txg, mut closed: Clo
     zil::add_logged(inner, txg, &mut closed.frozen);
     let settling = !state.allocator.is_settled(txg);
     let waiting = state.freeing
+        || state.evacuating.is_some() && !inner.groups.limits.suspends_removal()
         || matches!(state.keeping.stage, Stage::Wanted | Stage::Discarding)
         || inner.scrub.is_newer();
+    let_go(inner, state);
     if closed.frozen.is_empty() && closed.tasks.is_empty() && !state.config_dirty && !settling && !waiting {
         return Ok(());
     }
     let before = state.mos_on_disk(inner)?;
     let root = write_txg(inner, state, txg, closed, before)?;
     commit(inner, state, txg, root)?;
+    let_go(inner, state);
     // The first sync has folded them into the maps that are read from now on.
     state.logs.clear();
     state.allocator.keep_readable(inner.leases.synced(&state.uberblock));
     inner.trim_freed(state.allocator.txg_synced(txg));
     state.allocator.unload_idle(METASLABS_KEPT);
     Ok(())
+}
+
+/// Lets devices of vdevs that left go: the state on disk is one without them, and nobody reads an earlier one.
+fn let_go(inner: &Inner, state: &mut SyncState) {
+    let (synced, oldest) = (state.uberblock.txg, inner.leases.oldest());
+    state.leaving.retain(|(since, leaf)| {
+        let is_needed = synced < *since || oldest.is_some_and(|oldest| oldest < *since);
+        if !is_needed {
+            labels::let_go(leaf);
+        }
+        is_needed
+    });
 }
 
 /// Writes every block of the txg and waits for the disks; returns the new root, not yet the pool's state.
@@ -223,6 +245,7 @@ fn write_txg(
     }
     syncing.keep_scan()?;
     syncing.free_waiting()?;
+    syncing.evacuate()?;
     syncing.store_references()?;
     syncing.free_kept()?;
     let root = syncing.write_root()?;

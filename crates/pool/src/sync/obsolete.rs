@@ -15,13 +15,14 @@ use crate::space_maps::{self, Form};
 use crate::state::Syncing;
 
 /// The key of the space map in the ZAP of the removed vdev.
-const MAP: &[u8] = b"com.delphix:indirect_obsolete_sm";
+pub(super) const MAP: &[u8] = b"com.delphix:indirect_obsolete_sm";
 /// Bytes of one of its blocks.
 const BLOCK: u32 = 128 << 10;
 
 impl Syncing<'_> {
     /// Writes the segments that became obsolete since the last call.
     pub(super) fn write_obsolete(&mut self, pass: u32) -> Result<()> {
+        self.note_freed_early()?;
         for (vdev, runs) in self.state.allocator.take_obsolete() {
             let enabled = |feature| self.state.features.as_ref().is_some_and(|all| all.is_enabled(feature));
             if !enabled(&features::OBSOLETE_COUNTS) {

@@ -279,6 +279,7 @@ impl Books<'_> {
         for (what, done) in [
             ("the intent logs", space::claim_logs(inner, (claims, shared), report)),
             ("the lists of blocks", space::claim_lists(inner, (claims, shared), report)),
+            ("the copies of a vdev", space::claim_copies(inner, claims, report)),
             ("the space maps", space::compare(inner, claims, report)),
             ("the space accounting", accounts::compare(inner, sums, report)),
             ("the snapshots", snapshots::compare(inner, sums, report)),

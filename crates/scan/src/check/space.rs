@@ -84,6 +84,32 @@ fn claim_kept(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding
     Ok(())
 }
 
+/// Copies of what is still in use on a vdev that is being removed. All else must be claimed.
+pub(super) fn claim_copies(
+    inner: &Inner,
+    claims: &mut Claims,
+    report: &mut dyn FnMut(Finding),
+) -> Result<()> {
+    let Some((vdev, copies)) = inner.copied_so_far()? else { return Ok(()) };
+    let top = &inner.storage.vdevs().tops()[vdev as usize];
+    let claimed: Vec<(u64, u64)> = claims
+        .vdevs
+        .get(&vdev)
+        .map(|(_, claimed)| claimed.ranges(0..top.asize).collect())
+        .unwrap_or_default();
+    for (start, end) in claimed {
+        for copy in copies.parts(start, end - start) {
+            if !claims.claim(copy.to) {
+                report(Finding::DoubleReference {
+                    place: "what was copied from a vdev".into(),
+                    dva: copy.to,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Blocks of intent logs, as far as they are allocated, and those that the logs share with files.
 pub(super) fn claim_logs(
     inner: &Inner,

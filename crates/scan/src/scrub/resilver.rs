@@ -70,7 +70,9 @@ pub(super) fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
     let (first, end) = lacking(&syncing.inner.storage).ok_or(Error::NotScrubbing)?;
     let mut scan = super::begun(syncing)?;
     scan.func = ScanFunc::Resilver;
-    scan.min_txg = Txg(first.0.saturating_sub(1));
+    // When a block was copied from a removed vdev, its birth does not tell.
+    let all = syncing.inner.lacks_copies()?;
+    scan.min_txg = if all { Txg(0) } else { Txg(first.0.saturating_sub(1)) };
     scan.max_txg = end;
     super::keep(syncing, scan)
 }
@@ -191,7 +193,7 @@ fn empty_lists(syncing: &mut Syncing<'_>) -> Result<Option<bool>> {
     let scan = syncing.inner.scrub.lock().progress.as_ref().map(|progress| progress.scan);
     let Some(scan) = scan.filter(Scan::is_resilvering) else { return Ok(Some(false)) };
     // What only a checkpoint reaches was not visited.
-    if scan.errors == 0 && !syncing.has_checkpoint() {
+    if scan.errors == 0 && !syncing.has_checkpoint() && syncing.copy_again()? {
         let written: Vec<_> =
             syncing.inner.storage.vdevs().tops().iter().flat_map(|top| top.written()).collect();
         for leaf in written {

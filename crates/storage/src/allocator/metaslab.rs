@@ -401,9 +401,22 @@ impl Metaslab {
     /// not loaded. For writing a map anew (condensing).
     #[must_use]
     pub fn allocated_runs(&self) -> Option<Runs> {
-        let mut free = self.loaded.as_ref()?.allocatable.clone();
         let taken = self.freed.iter().map(|(_, frees)| frees);
-        for set in taken.chain(self.pending.iter().map(|(_, pending)| &pending.allocs)) {
+        self.all_but(taken.chain(self.pending.iter().map(|(_, pending)| &pending.allocs)))
+    }
+
+    /// What is in use as of now, as (offset, len); nothing if not loaded.
+    #[must_use]
+    pub fn runs_in_use(&self) -> Runs {
+        let taken = self.freed.iter().map(|(_, frees)| frees);
+        let freed = taken.chain(self.pending.iter().map(|(_, pending)| &pending.frees));
+        self.all_but(freed).unwrap_or_default()
+    }
+
+    /// All but what is allocatable and these sets, as (offset, len); `None` if not loaded.
+    fn all_but<'a>(&'a self, sets: impl Iterator<Item = &'a Segments>) -> Option<Runs> {
+        let mut free = self.loaded.as_ref()?.allocatable.clone();
+        for set in sets {
             for (start, end) in set.iter() {
                 free.add(start, end).expect("every byte is in one state");
             }

@@ -11,6 +11,7 @@
 
 mod class;
 mod error;
+mod evacuation;
 mod free;
 mod kept;
 mod log;
@@ -142,6 +143,7 @@ pub struct Allocator {
     kept: BTreeMap<VdevId, Segments>,
     /// Space freed on removed vdevs that was not taken yet.
     obsolete: BTreeMap<VdevId, Segments>,
+    evacuation: Option<evacuation::Evacuation>,
 }
 
 impl Allocator {
@@ -159,6 +161,7 @@ impl Allocator {
             kept_until: None,
             kept: BTreeMap::new(),
             obsolete: BTreeMap::new(),
+            evacuation: None,
         }
     }
 
@@ -221,9 +224,14 @@ impl Allocator {
     /// If there is no such vdev.
     pub fn remove_vdev(&mut self, id: VdevId) -> bool {
         let index = self.index_of(id).expect("a vdev of the pool");
-        if !self.is_empty(id) {
-            return false;
+        if self.is_empty(id) {
+            self.forget_vdev(index);
+            return true;
         }
+        false
+    }
+
+    fn forget_vdev(&mut self, index: usize) {
         self.vdevs.remove(index);
         let renumber = |all: &mut BTreeSet<(Txg, usize, u32)>| {
             let others = std::mem::take(all).into_iter().filter(|(_, of, _)| *of != index);
@@ -232,7 +240,6 @@ impl Allocator {
         renumber(&mut self.pending);
         renumber(&mut self.settling);
         self.rotors = [0; Class::COUNT];
-        true
     }
 
     /// Allocates room for `psize` bytes, with what each vdev adds to them ([`VdevSpec::asize_of`]), in `copies` places: on different
@@ -413,7 +420,7 @@ impl Allocator {
         let index = self.index_of(dva.vdev).ok_or(FreeError::NoSuchPlace(dva))?;
         let metaslab = self.vdevs[index].free(dva, txg)?;
         self.pending.insert((txg, index, metaslab));
-        Ok(())
+        self.free_copies(dva, txg)
     }
 
     /// What changed in `txg` since the last call, by ascending vdev and metaslab.

@@ -226,6 +226,20 @@ impl VdevSpace {
         Ok(self.metaslabs[metaslab as usize].allocatable_runs())
     }
 
+    /// See `Allocator::runs_in_use`.
+    pub fn runs_in_use<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        metaslab: u32,
+        synced: Txg,
+        source: &mut S,
+    ) -> Result<Runs, AllocError<S::Error>> {
+        if !self.metaslabs[metaslab as usize].has_map() {
+            return Ok(Runs::new());
+        }
+        self.load(metaslab, synced, source)?;
+        Ok(self.metaslabs[metaslab as usize].runs_in_use())
+    }
+
     /// Takes back an allocation that nobody has seen.
     pub fn undo(&mut self, dva: Dva, txg: Txg) {
         let metaslab = self.index_of(dva.offset) as usize;
