@@ -9,6 +9,7 @@ use format::blkptr::Dva;
 use format::config::{PoolConfig, VdevConfig, VdevKind};
 use format::zap::Value;
 use format::{ByteOrder, Corrupt, ObjectId, ObjectType, Txg, VdevId};
+use storage::allocator::Allocator;
 use storage::{Move, Moves};
 
 use crate::mos::{DIRECTORY, Mos};
@@ -39,6 +40,16 @@ pub(crate) const BIRTHS: &str = "com.delphix:indirect_births";
 pub(crate) const BEFORE: &str = "com.delphix:prev_indirect_vdev";
 /// The key that marks a vdev that is being removed.
 pub(crate) const IS_REMOVED: &str = "removing";
+
+/// Key of a top-level vdev that takes no new blocks.
+pub(crate) const NON_ALLOCATING: &str = "non_allocating";
+
+/// The top-level vdevs that take no new blocks, by id.
+pub(crate) fn non_allocating(config: &PoolConfig) -> Vec<u32> {
+    let is_set = |vdev: &VdevConfig, key| vdev.extra.get_u64(key).is_some_and(|value| value != 0);
+    let closed = |vdev: &&VdevConfig| is_set(vdev, NON_ALLOCATING) || is_set(vdev, IS_REMOVED);
+    config.tree.children.iter().filter(closed).map(|vdev| vdev.id as u32).collect()
+}
 
 /// How far a removal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,4 +257,19 @@ pub(crate) fn txgs_of_copies(mos: &Mos, config: &PoolConfig) -> Result<Vec<Txg>>
         txgs.extend(raw.chunks_exact(BIRTH).map(|raw| Txg(LE.u64(raw, 8))));
     }
     Ok(txgs)
+}
+
+/// Tells the allocator of the removal that goes on, and what was copied.
+///
+/// # Errors
+/// The MOS cannot be read.
+pub(crate) fn resume(
+    mos: &Mos,
+    config: &PoolConfig,
+    allocator: &mut Allocator,
+) -> Result<Option<Evacuating>> {
+    Ok(running(mos, config)?.map(|(it, copies)| {
+        allocator.begin_evacuation(it.vdev(), copies);
+        it
+    }))
 }

@@ -187,7 +187,7 @@ impl Read {
             uberblock: self.opened.uberblock.clone(),
             members: std::mem::take(&mut self.opened.members),
             refused,
-            non_allocating: crate::vdev_props::non_allocating(&self.config),
+            non_allocating: evacuation::non_allocating(&self.config),
             aux_disks: Vec::new(),
         };
         Inner::new(options, parts)
@@ -252,14 +252,11 @@ impl Pool {
         let (mut allocator, table, logs) = load_space(&read.mos, &read.storage, &read.config, synced)?;
         allocator.force_ganging(options.force_ganging);
         let name_on_disk = read.rename(&options);
-        let mut closed = crate::vdev_props::non_allocating(&read.config);
+        let mut closed = evacuation::non_allocating(&read.config);
         closed.extend(lacking_logs(&read.storage));
         let keeping = Keeping::read(&read.mos, &read.config, read.features.as_ref())?;
         allocator.keep_born_until(keeping.until());
-        let evacuating = evacuation::running(&read.mos, &read.config)?.map(|(it, copies)| {
-            allocator.begin_evacuation(it.vdev(), copies);
-            it
-        });
+        let evacuating = evacuation::resume(&read.mos, &read.config, &mut allocator)?;
         let mut inner = read.inner(&options, synced, &allocator, refused);
         let mut left = Vec::new();
         if inner.terms.read_only().is_none() {
@@ -310,9 +307,6 @@ impl Pool {
         crate::sync::publish(&inner, &state, synced);
         let synced = inner.groups.lock().synced;
         inner.groups.synced(synced, allocatable, space.deferred, freeing);
-        if state.evacuating.is_some() {
-            inner.groups.go_on();
-        }
         Pool::begin(inner, state, left, &options)
     }
 
@@ -340,6 +334,7 @@ impl Pool {
         }
         if pool.read_only().is_none() {
             pool.inner.autoexpand()?;
+            pool.inner.groups.go_on();
             pool.resume_treatments();
         }
         Ok(pool)

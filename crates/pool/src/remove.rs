@@ -20,7 +20,7 @@ use crate::aux_vdevs::{self, AuxKind, AuxVdev};
 use crate::checkpoint::Checkpoint;
 use crate::pool::Pool;
 use crate::state::Syncing;
-use crate::{Error, Result, labels, vdev_props, version};
+use crate::{Error, Result, evacuation, labels, version};
 
 /// A log ends with its second sync. Further rounds are needed if a log restarts meanwhile.
 const ROUNDS_MAX: usize = 16;
@@ -105,7 +105,7 @@ impl Pool {
         });
         if begun.is_err() {
             self.run(move |syncing| {
-                let stays = !vdev_props::non_allocating(&syncing.state.config).contains(&id);
+                let stays = !evacuation::non_allocating(&syncing.state.config).contains(&id);
                 syncing.state.allocator.set_allocating(VdevId(id), stays);
                 Ok(())
             })?;
@@ -217,7 +217,7 @@ impl Syncing<'_> {
             let free = of_class.filter_map(|vdev| Some(allocator.vdev_space(vdev.id)?.free()));
             room = room.saturating_add(free.sum());
         }
-        let closed = vdev_props::non_allocating(&self.state.config);
+        let closed = evacuation::non_allocating(&self.state.config);
         let mut others = allocator.vdevs().filter(|vdev| vdev.class == Class::Normal && vdev.id.0 != top.id);
         let has_other = others.any(|vdev| !closed.contains(&vdev.id.0));
         if !has_other || room < dspace_of(top) {

@@ -4,13 +4,13 @@
 //! To:     the ZAP of the root, of a top-level vdev, or of a leaf below one.
 //! Source: docs/format/05-space-maps.md §7; the root's ZAP and its feature, 06-mos-dsl.md §1 and §2.
 
-use format::config::{PoolConfig, VdevConfig};
+use format::config::VdevConfig;
 use format::features::VDEV_ZAPS_V2;
 use format::nvlist::NvValue;
 use format::{Guid, ObjectId, ObjectType, VdevId};
 use storage::allocator::Class;
 
-use crate::evacuation::IS_REMOVED;
+use crate::evacuation::{NON_ALLOCATING, non_allocating};
 use crate::pool::Pool;
 use crate::props::{Value, names};
 use crate::state::Syncing;
@@ -25,16 +25,6 @@ fn find(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
 fn zap_of(vdev: &VdevConfig) -> Option<ObjectId> {
     let there = |id: Option<ObjectId>| id.filter(|id| id.0 != 0);
     there(vdev.zap_root).or(there(vdev.zap_top)).or(there(vdev.zap_leaf))
-}
-
-/// Key of a top-level vdev that takes no new blocks.
-pub(crate) const NON_ALLOCATING: &str = "non_allocating";
-
-/// The top-level vdevs that take no new blocks, by id.
-pub(crate) fn non_allocating(config: &PoolConfig) -> Vec<u32> {
-    let is_set = |vdev: &VdevConfig, key| vdev.extra.get_u64(key).is_some_and(|value| value != 0);
-    let closed = |vdev: &&VdevConfig| is_set(vdev, NON_ALLOCATING) || is_set(vdev, IS_REMOVED);
-    config.tree.children.iter().filter(closed).map(|vdev| vdev.id as u32).collect()
 }
 
 impl Pool {

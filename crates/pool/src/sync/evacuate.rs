@@ -20,11 +20,13 @@ use storage::allocator::{AllocError, Class, Runs};
 use storage::{Move, ReadError, Shape, TopVdev, Vdevs, WriteError};
 
 use super::obsolete::MAP;
-use crate::evacuation::{BEFORE, BIRTHS, Evacuating, IS_REMOVED, MAPPING, Objects, PIECE_MAX, Record, Stage};
+use crate::evacuation::{
+    BEFORE, BIRTHS, Evacuating, IS_REMOVED, MAPPING, NON_ALLOCATING, Objects, PIECE_MAX, Record, Stage,
+    non_allocating,
+};
 use crate::features::Features;
 use crate::mos::DIRECTORY;
 use crate::state::Syncing;
-use crate::vdev_props::{NON_ALLOCATING, non_allocating};
 use crate::{Error, Result};
 
 /// Gaps of so many bytes between what is in use do not end an entry.
