@@ -334,7 +334,6 @@ impl Pool {
         }
         if pool.read_only().is_none() {
             pool.inner.autoexpand()?;
-            pool.inner.groups.go_on();
             pool.resume_treatments();
         }
         Ok(pool)
