@@ -273,7 +273,10 @@ mod tests {
         let runs = [4, 8].iter().flat_map(|threads| {
             runs.iter().map(move |(word, seconds)| run(word, *threads, seconds / f64::from(*threads)))
         });
-        let [s4] = &beside(&report(runs.collect(), published("S4", &["S4"])))[..] else { panic!("one") };
+        let [s4] = &beside(&report(runs.collect(), published("S4", &["Reads with and without QAT"])))[..]
+        else {
+            panic!("one")
+        };
         assert_eq!(cells(s4, "compressratio, here"), ["1.50", "1.50", "1.50", "1.50"]);
         let few = "time to write, 4 cores, off = 1.00";
         assert_eq!(cells(s4, &format!("{few}, published")), ["1.00", "0.98", "1.52", "33.23"]);
@@ -287,7 +290,10 @@ mod tests {
         let sized = |recordsize, seconds| Run { recordsize, ..run("zstd-1", 2, seconds) };
         let runs =
             vec![sized(1 << 20, 2.0), sized(131_072, 4.0), Run { recordsize: 1 << 20, ..run("lz4", 2, 9.0) }];
-        let [s1] = &beside(&report(runs, published("S1", &["S1 zstd 1 by recordsize"])))[..] else {
+        let [s1] =
+            &beside(&report(runs, published("S1", &["Astronomical images on a NAS: zstd 1 by recordsize"])))
+                [..]
+        else {
             panic!("one")
         };
         assert_eq!(cells(s1, "speed of writing, 1M = 1.00, here"), ["1.00", "", "", "0.50"]);
@@ -295,7 +301,10 @@ mod tests {
 
         let of = |total: u64, seconds| Run { total_bytes: Some(total), ..run("zstd-1", 2, seconds) };
         let runs = vec![of(700, 7.0), of(300, 2.0)];
-        let [s1] = &beside(&report(runs, published("S1", &["S1 zstd 1 512K by total"])))[..] else {
+        let [s1] =
+            &beside(&report(runs, published("S1", &["Astronomical images on a NAS: zstd 1 512K by total"])))
+                [..]
+        else {
             panic!("one")
         };
         assert_eq!(cells(s1, "speed until accepted, 70 = 1.00, here")[..2], ["1.00", "3.50"]);
@@ -303,7 +312,7 @@ mod tests {
 
         let of_two = |totals: [u64; 2]| {
             let runs = totals.map(|total| of(total, 1.0)).to_vec();
-            beside(&report(runs, published("S1", &["S1 zstd 1 512K by total"])))
+            beside(&report(runs, published("S1", &["Astronomical images on a NAS: zstd 1 512K by total"])))
         };
         let two = of_two([140, 40]);
         assert_eq!(cells(&two[0], "speed until accepted, 70 = 1.00, here")[..4], ["1.00", "", "1.00", ""]);
@@ -315,12 +324,18 @@ mod tests {
         let with =
             |word: &str, seconds| Run { steps: vec![step(1, 9.0), step(2, seconds)], ..run(word, 2, 1.0) };
         let runs = vec![with("off", 2.0), with("lz4", 3.0)];
-        let [s0] = &beside(&report(runs, published("S0", &["S0 seconds"])))[..] else { panic!("one") };
+        let [s0] = &beside(&report(runs, published("S0", &["Sequencing data on CentOS: seconds"])))[..]
+        else {
+            panic!("one")
+        };
         assert_eq!(cells(s0, "bwa mem (16 threads), off = 1.00, here")[..2], ["1.00", "1.50"]);
     }
 
     #[test]
     fn published_settings_without_a_measurement_are_left_out() {
-        assert!(beside(&report(vec![run("zstd-9", 2, 1.0)], published("S3", &["S3"]))).is_empty());
+        assert!(
+            beside(&report(vec![run("zstd-9", 2, 1.0)], published("S3", &["Jars and sources, 2014"])))
+                .is_empty()
+        );
     }
 }

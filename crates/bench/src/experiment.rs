@@ -110,7 +110,8 @@ impl Experiment {
             let found = all.into_iter().find(|published| published.key == key);
             let found = found.ok_or_else(|| named(&file, format!("there is no '{key}' in it")))?;
             let wanted = |grid: &Grid| {
-                let is = |name: &String| grid.title == *name || grid.title == format!("{key} {name}");
+                let is =
+                    |name: &String| grid.title == *name || grid.title == format!("{}: {name}", found.title);
                 keys.show.is_empty() || keys.show.iter().any(is)
             };
             experiment.published = found.grids.into_iter().filter(wanted).collect();

@@ -11,7 +11,7 @@ use crate::figures::quoted;
 use crate::page::Page;
 use crate::picture::{png, social};
 use crate::report::baseline;
-use crate::{Figures, Machine, Report, Run, Table, Tick, table};
+use crate::{Figures, Machine, Recommendation, Report, Run, Table, Tick, table};
 
 impl Report {
     /// The runs, with a line of headings: those of the JSON form, the times relative to `off` (empty where it
@@ -189,10 +189,26 @@ impl Report {
     pub fn to_social(&self) -> Result<Vec<u8>, String> {
         let figures = Figures::of(self);
         let Machine { cpu, logical_cpus, source_files, source_bytes, .. } = &self.machine;
-        let data = format!("{source_files} files, {}", number::nice_bytes(*source_bytes));
+        let files = if *source_files == 1 { "file" } else { "files" };
+        let data = format!("{source_files} {files}, {}", number::nice_bytes(*source_bytes));
         let below =
             format!("{data}, on {cpu} with {logical_cpus} threads. Measured by cenote {}.", self.version);
-        social(self.about.question_or_usual(), &self.sentence(), &figures, &below)
+        social(self.about.question_or_usual(), &self.headline(), &figures, &below)
+    }
+}
+
+impl Report {
+    /// The answer in one line, for a picture: what to set, and what it saves. Whether to trust it is said in few words.
+    fn headline(&self) -> String {
+        let Recommendation { compression, recordsize, .. } = &self.recommendation;
+        let chosen = self.runs.iter().find(|run| {
+            run.compression == *compression && run.recordsize == *recordsize && run.logical_bytes > 0
+        });
+        let Some(run) = chosen else { return self.sentence() };
+        let saved = 100.0 - 100.0 * run.allocated_bytes as f64 / run.logical_bytes as f64;
+        let doubt = if self.cautions().is_empty() { "" } else { " Its times are uncertain: see the report." };
+        let size = number::nice(*recordsize);
+        format!("{compression} with records of {size} saves {saved:.0} % of the space.{doubt}")
     }
 }
 
@@ -205,6 +221,17 @@ fn or_empty<T: std::fmt::Display>(value: Option<T>) -> String {
 mod tests {
     use super::*;
     use crate::report::tests::report;
+
+    #[test]
+    fn the_line_of_the_picture_is_short() {
+        let mut report = report();
+        report.recommendation.compression = report.runs[1].compression.clone();
+        report.recommendation.recordsize = report.runs[1].recordsize;
+        let line = report.headline();
+        assert!(line.starts_with("lz4 with records of 128K saves 50 % of the space."), "{line}");
+        report.recommendation.compression = "zstd-19".to_owned();
+        assert_eq!(report.headline(), report.sentence());
+    }
 
     #[test]
     fn every_line_of_csv_has_as_many_fields_as_the_first() {

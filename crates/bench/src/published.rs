@@ -20,6 +20,8 @@ const OWN_COLUMNS: [(&str, &str); 2] = [("recordsize", "recordsize"), ("total_gb
 pub struct Published {
     /// Its key, such as `S0`.
     pub key: String,
+    /// What pages call it: its `title`, else the key.
+    pub title: String,
     /// What it says of itself: system, disk, data …
     pub facts: Vec<String>,
     /// Its numbers.
@@ -48,11 +50,18 @@ impl Published {
 
     fn read(key: &str, section: &Section) -> Result<Published, String> {
         let settings = names(section.get("settings")).ok_or(format!("{key} has no list 'settings'"))?;
-        let mut published =
-            Published { key: key.to_owned(), facts: Vec::new(), grids: Vec::new(), conclusions: Vec::new() };
-        published.arrays(key, section, &settings)?;
+        let title = section.get("title").and_then(Value::as_str).unwrap_or(key);
+        let mut published = Published {
+            key: key.to_owned(),
+            title: title.to_owned(),
+            facts: Vec::new(),
+            grids: Vec::new(),
+            conclusions: Vec::new(),
+        };
+        published.arrays(title, section, &settings)?;
         for (name, value) in section {
             match value {
+                Value::String(_) if name == "title" => {}
                 Value::String(text) => published.facts.push(format!("{name}: {text}")),
                 Value::Table(inner) if name == "conclusion" => {
                     let said = |(purpose, value): (&String, &Value)| {
@@ -62,7 +71,7 @@ impl Published {
                     published.conclusions = inner.iter().map(said).collect();
                 }
                 Value::Table(inner) => {
-                    let title = format!("{key} {}", name.replace('_', " "));
+                    let title = format!("{title}: {}", name.replace('_', " "));
                     let own = OWN_COLUMNS.iter().find_map(|(list, _)| names(inner.get(*list)));
                     published.arrays(&title, inner, own.as_deref().unwrap_or(&settings))?;
                 }
@@ -109,7 +118,7 @@ impl Published {
     /// As text: what it says, its tables.
     #[must_use]
     pub fn to_markdown(&self) -> String {
-        let mut text = format!("# {}\n\n", self.key);
+        let mut text = format!("# {}\n\n", self.title);
         self.facts.iter().for_each(|fact| text += &format!("- {fact}\n"));
         for table in self.figures().tables {
             let _ = write!(text, "\n## {}\n\n{}", table.title, table.markdown());
@@ -125,15 +134,15 @@ impl Published {
         for each in all {
             let mut own = each.figures();
             let in_order = own.tables.iter_mut().filter(|table| table.title == ranking::TITLE);
-            in_order.for_each(|table| table.title = format!("{} in order", each.key));
+            in_order.for_each(|table| table.title = format!("{}: in order", each.title));
             figures.tables.append(&mut own.tables);
             figures.charts.append(&mut own.charts);
         }
         let json = serde_json::json!({ "figures": figures }).to_string();
         let facts = |each: &Published| {
-            each.facts.iter().map(|fact| format!("{}: {fact}", each.key)).collect::<Vec<_>>()
+            each.facts.iter().map(|fact| format!("{}: {fact}", each.title)).collect::<Vec<_>>()
         };
-        let said = |each: &Published| format!("{}: {}", each.key, each.conclusions.join("; "));
+        let said = |each: &Published| format!("{}: {}", each.title, each.conclusions.join("; "));
         Page {
             title: "What others measured".to_owned(),
             kicker: "Published figures, drawn again by cenote".to_owned(),

@@ -92,9 +92,9 @@ mod tests {
         let of = |name: &str| {
             table.rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("{table:?}"))[1].clone()
         };
-        assert_eq!(of("S2, write mean printed"), "lz4 → zstd → lzjb | zle → gzip");
-        assert_eq!(of("S2, compressratio"), "gzip → zstd → lz4 → lzjb → zle");
-        assert_eq!(of("S2, read mean printed"), "lz4 → gzip → lzjb → zstd → zle");
+        assert_eq!(of("Program sources on FreeBSD, write mean printed"), "lz4 → zstd → lzjb | zle → gzip");
+        assert_eq!(of("Program sources on FreeBSD, compressratio"), "gzip → zstd → lz4 → lzjb → zle");
+        assert_eq!(of("Program sources on FreeBSD, read mean printed"), "lz4 → gzip → lzjb → zstd → zle");
         assert_eq!(table.rows.len(), 3, "no single repetitions");
     }
 

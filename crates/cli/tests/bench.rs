@@ -86,7 +86,7 @@ fn the_steps_of_an_experiment_run_on_mounts() {
         "Time of each step, s",
         "bwa index (1 thread)",
         "samtools sam2bam (",
-        "S0 seconds, published and here",
+        "Sequencing data on CentOS: seconds, published and here",
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }

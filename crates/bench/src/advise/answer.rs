@@ -130,6 +130,14 @@ pub struct Pick {
     pub set: String,
 }
 
+impl Pick {
+    /// What it is, and what speaks for it.
+    fn line(&self) -> String {
+        let size = nice(self.recordsize);
+        format!("{}: {} with records of {size}: {}", self.goal.word(), self.compression, self.why)
+    }
+}
+
 /// A kind of file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kind {
@@ -230,6 +238,12 @@ impl Advice {
         serde_json::to_string_pretty(self).expect("records of numbers and text are JSON") + "\n"
     }
 
+    /// The line of [`Advice::lines`] that is the answer; `None` if nothing is recommended.
+    #[must_use]
+    pub fn answer(&self) -> Option<String> {
+        self.picks.first().filter(|_| self.doubt.is_none()).map(Pick::line)
+    }
+
     /// For people: the rows as a table, the picks, what else there is to say.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
@@ -243,13 +257,7 @@ impl Advice {
         }
         for pick in self.picks.iter().filter(|_| self.doubt.is_none()) {
             lines.push(String::new());
-            lines.push(format!(
-                "{}: {} with records of {}: {}",
-                pick.goal.word(),
-                pick.compression,
-                nice(pick.recordsize),
-                pick.why
-            ));
+            lines.push(pick.line());
             if pick.goal == self.picks[0].goal {
                 if self.dataset.is_none() {
                     lines.push(format!("  {}", pick.create));

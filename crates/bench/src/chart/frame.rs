@@ -52,32 +52,30 @@ pub(super) struct Frame {
     pub(super) x: (f64, f64),
     pub(super) y: (f64, f64),
     pub(super) x_log: bool,
+    pub(super) y_log: bool,
 }
 
 impl Frame {
     pub(super) fn across(&self, value: f64) -> i32 {
         let (low, high) = self.x;
-        let part = match self.x_log {
-            true => (value / low).ln() / (high / low).ln(),
-            false => (value - low) / (high - low),
-        };
+        let part = part(value, (low, high), self.x_log);
         self.left + (part * f64::from(self.right - self.left)).round() as i32
     }
 
     pub(super) fn up(&self, value: f64) -> i32 {
-        let part = (value - self.y.0) / (self.y.1 - self.y.0);
+        let part = part(value, self.y, self.y_log);
         self.bottom - (part * f64::from(self.bottom - self.top)).round() as i32
     }
 
     /// Lines at the places of the scales, their numbers, and what they count.
     pub(super) fn draw(&self, area: &Area<'_>, size: Size, x: &Axis, y: &Axis) -> Drawn {
         let text = size.text();
-        let vertical = ticks(self.y.0, self.y.1, 6, false);
+        let vertical = ticks(self.y.0, self.y.1, 6, self.y_log);
         let step = vertical.windows(2).map(|pair| pair[1] - pair[0]).next().unwrap_or(1.0);
         for value in vertical {
             let at = self.up(value);
             area.draw(&PathElement::new([(self.left, at), (self.right, at)], GRID))?;
-            let number = number(value, step);
+            let number = number(value, if self.y_log { value } else { step });
             Words { size: text, color: FAINT, h: HPos::Right, v: VPos::Center }.put(
                 area,
                 &number,
@@ -114,6 +112,14 @@ impl Frame {
             &format!("↑ {}", y.label),
             (self.left, self.top - 12),
         )
+    }
+}
+
+/// Where a value is on a scale: 0 is its beginning, 1 its end.
+fn part(value: f64, (low, high): (f64, f64), log: bool) -> f64 {
+    match log {
+        true => (value / low).ln() / (high / low).ln(),
+        false => (value - low) / (high - low),
     }
 }
 

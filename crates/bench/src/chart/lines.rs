@@ -7,6 +7,9 @@ use super::frame::{Frame, range};
 use super::{Area, Axes, DASHES, Drawn, INK, LINES, Size, Words, dashed, text_width};
 use crate::figures::Series;
 
+/// Values that differ by more than this factor are drawn on a logarithmic scale.
+const WIDE: f64 = 6.0;
+
 /// Names of lines, several on a line of the legend, at places across; gives how many lines it takes.
 fn legend(series: &[Series], size: Size) -> (Vec<(i32, i32)>, i32) {
     let (mut x, mut line) = (44, 0);
@@ -41,14 +44,20 @@ pub(super) fn draw(
         (true, true) => range(across, true),
         (true, false) => (0.0, across.fold(0.0, f64::max).max(1e-3)),
     };
+    // What is sampled over time has no points of its own, and is nothing at times.
+    let with_marks = x.log || !x.words.is_empty();
+    let (least, most) = all().fold((f64::INFINITY, 0.0_f64), |(a, b), (_, y)| (a.min(y), b.max(y)));
+    // On a scale that begins at 0, a single fast line (`off`) would press all others to the bottom.
+    let y_log = with_marks && least > 0.0 && most > WIDE * least;
     let frame = Frame {
         left: 52,
         right: size.width() - 14,
         top: 34 + legend_lines * 20,
         bottom: size.height() + legend_lines * 20 - 52,
         x: x_range,
-        y: (0.0, all().map(|(_, y)| y).fold(0.0, f64::max).max(1e-9) * 1.06),
+        y: if y_log { range(all().map(|(_, y)| y), true) } else { (0.0, most.max(1e-9) * 1.06) },
         x_log: x.log,
+        y_log,
     };
     frame.draw(area, size, x, y)?;
     if let Some((at, why)) = mark {
@@ -61,8 +70,6 @@ pub(super) fn draw(
             (side.0, frame.top + 4),
         )?;
     }
-    // What is sampled over time has no points of its own.
-    let with_marks = x.log || !x.words.is_empty();
     for (index, line) in series.iter().enumerate() {
         let color = LINES[index % LINES.len()];
         let points: Vec<(i32, i32)> =

@@ -67,6 +67,7 @@ pub(super) fn draw(area: &Area<'_>, size: Size, Axes { x, y }: Axes<'_>, cloud: 
         x: range(points.iter().map(|point| point.1), x.log),
         y: (low, high),
         x_log: x.log,
+        y_log: false,
     };
     frame.draw(area, size, x, y)?;
     let at = |index: usize| (frame.across(points[index].1), frame.up(points[index].2).min(frame.bottom));
@@ -92,9 +93,11 @@ pub(super) fn draw(area: &Area<'_>, size: Size, Axes { x, y }: Axes<'_>, cloud: 
         let name = cloud.name(index, low);
         let bold = front.contains(&index) || cloud.chosen == Some(index);
         let off_the_line: Vec<Rectangle4> = taken.iter().chain(&border).copied().collect();
-        let place = free_place(&name, at(index), size, &frame, &off_the_line);
+        // Around the recommended one is a ring.
+        let point = (at(index), if cloud.chosen == Some(index) { HALF } else { 0 });
+        let place = free_place(&name, point, size, &frame, &off_the_line);
         // Where there is room on the line only, the line runs behind the name.
-        if let Some((place, label)) = place.or_else(|| free_place(&name, at(index), size, &frame, &taken)) {
+        if let Some((place, label)) = place.or_else(|| free_place(&name, point, size, &frame, &taken)) {
             taken.push(label);
             let color = if bold { INK } else { FAINT };
             Words { size: size.text(), color, h: HPos::Left, v: VPos::Top }.put(area, &name, place)?;
@@ -159,10 +162,10 @@ fn staircase(points: &[(i32, i32)], frame: &Frame) -> Vec<(i32, i32)> {
 
 type Rectangle4 = (i32, i32, i32, i32);
 
-/// A place beside a point for its name that covers no other name or point; the name is left out where there is none.
+/// A place beside a point, `more` away from it than usual, for its name that covers no other name or point; the name is left out where there is none.
 fn free_place(
     name: &str,
-    (x, y): (i32, i32),
+    ((x, y), more): ((i32, i32), i32),
     size: Size,
     frame: &Frame,
     taken: &[Rectangle4],
@@ -170,10 +173,10 @@ fn free_place(
     let (width, height) = (text_width(name, size.text()), size.text() as i32 + 2);
     let half = height / 2;
     let near = [
-        (x + 10, y - half),
-        (x - width - 10, y - half),
-        (x - width / 2, y - height - 8),
-        (x - width / 2, y + 9),
+        (x + 10 + more, y - half),
+        (x - width - 10 - more, y - half),
+        (x - width / 2, y - height - 8 - more),
+        (x - width / 2, y + 9 + more),
         (x + 8, y - height - 5),
         (x + 8, y + 6),
         (x - width - 8, y - height - 5),
@@ -221,11 +224,20 @@ mod tests {
 
     #[test]
     fn names_never_cover_each_other() {
-        let frame =
-            Frame { left: 40, right: 340, top: 30, bottom: 280, x: (1.0, 2.0), y: (1.0, 2.0), x_log: false };
+        let frame = Frame {
+            left: 40,
+            right: 340,
+            top: 30,
+            bottom: 280,
+            x: (1.0, 2.0),
+            y: (1.0, 2.0),
+            x_log: false,
+            y_log: false,
+        };
         let mut taken = vec![(94, 94, 106, 106), (97, 96, 109, 108)];
         for _ in 0..6 {
-            let Some((_, label)) = free_place("zstd-fast-1", (100, 100), Size::Narrow, &frame, &taken) else {
+            let Some((_, label)) = free_place("zstd-fast-1", ((100, 100), 0), Size::Narrow, &frame, &taken)
+            else {
                 break;
             };
             assert!(taken.iter().all(|other| apart(&label, other)));
