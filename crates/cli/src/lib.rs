@@ -28,6 +28,7 @@ pub mod served;
 mod start;
 mod state;
 mod stop;
+mod suggest;
 mod table;
 mod visit;
 

@@ -271,6 +271,8 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
             let kind = metadata.map_err(|source| NotOpen::NoPlace { place: place.clone(), source })?;
             let is_there = |path: &PathBuf| path == place || backing_file(path) == *place;
             if !kind.is_dir() && !found.iter().any(|pool| pool.devices.values().any(is_there)) {
+                std::fs::File::open(backing_file(place))
+                    .map_err(|source| NotOpen::NoPlace { place: place.clone(), source })?;
                 return Err(NotOpen::no_pool(place));
             }
         }

@@ -10,16 +10,49 @@
 use crate::messages::Failure;
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 /// Exit status of a command whose reader went away, as shells report a death by SIGPIPE.
 pub const PIPE_CLOSED: u8 = 141;
+
+/// Columns of a terminal that does not tell.
+const USUAL_COLUMNS: usize = 80;
 
 /// Where a command writes. Remembers whether anything failed for one of several operands.
 pub struct Console<'a> {
     out: Shown<BufWriter<Box<dyn Write + 'a>>>,
     err: Shown<Box<dyn Write + 'a>>,
     failed: bool,
+    quiet: bool,
+    /// Columns of the terminal that standard output is.
+    width: Option<usize>,
+    /// Standard output takes colours.
+    colour: bool,
 }
+
+/// The beginnings and the end of coloured text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// The answer.
+    Bold,
+    /// All is well.
+    Green,
+    /// Something is wrong.
+    Red,
+}
+
+impl Colour {
+    const fn codes(self) -> &'static str {
+        match self {
+            Colour::Bold => "\x1b[1m",
+            Colour::Green => "\x1b[1;32m",
+            Colour::Red => "\x1b[1;31m",
+        }
+    }
+}
+
+/// Ends coloured text.
+const PLAIN: &str = "\x1b[0m";
 
 impl<'a> Console<'a> {
     /// Writes results to `out`, which is buffered, and remarks to `err`. Neither counts as a terminal.
@@ -27,7 +60,7 @@ impl<'a> Console<'a> {
         let (out, err): (BufWriter<Box<dyn Write + 'a>>, Box<dyn Write + 'a>) =
             (BufWriter::new(Box::new(out)), Box::new(err));
         let (out, err) = (Shown { to: out, terminal: false }, Shown { to: err, terminal: false });
-        Console { out, err, failed: false }
+        Console { out, err, failed: false, quiet: false, width: None, colour: false }
     }
 
     /// Whether standard output is a terminal.
@@ -37,11 +70,61 @@ impl<'a> Console<'a> {
         self
     }
 
+    /// How many columns the terminal has that standard output is; `None` if it is none.
+    #[must_use]
+    pub fn width(mut self, width: Option<usize>) -> Console<'a> {
+        self.width = width;
+        self
+    }
+
+    /// Whether standard output takes colours.
+    #[must_use]
+    pub fn coloured(mut self, colour: bool) -> Console<'a> {
+        self.colour = colour;
+        self
+    }
+
+    /// How many columns a table may have; `None` where nobody looks at it.
+    pub fn columns(&self) -> Option<usize> {
+        self.width
+    }
+
+    /// Prints a line that is the answer: in colour where standard output takes it.
+    ///
+    /// # Errors
+    /// As [`Console::line`].
+    pub fn answer(&mut self, colour: Colour, text: &str) -> Result<(), Failure> {
+        if !self.colour {
+            return self.line(text);
+        }
+        self.out.to.write_all(colour.codes().as_bytes())?;
+        self.out.write_all(text.as_bytes())?;
+        self.out.to.write_all(PLAIN.as_bytes())?;
+        Ok(self.out.write_all(b"\n")?)
+    }
+
+    /// Whether people read standard error.
+    pub fn is_watched(&self) -> bool {
+        self.err.terminal
+    }
+
     /// Whether people read standard error.
     #[must_use]
     pub fn watched(mut self, watched: bool) -> Console<'a> {
         self.err.terminal = watched;
         self
+    }
+
+    /// Whether results and errors are all that is printed.
+    #[must_use]
+    pub fn quiet(mut self, quiet: bool) -> Console<'a> {
+        self.quiet = quiet;
+        self
+    }
+
+    /// Whether results and errors are all that is printed.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     /// Prints one line of the result.
@@ -89,7 +172,14 @@ impl<'a> Console<'a> {
 
     /// As [`Console::remark`], but only to people: programs that know OpenZFS expect nothing there.
     pub fn explain(&mut self, text: &str) {
-        if self.err.terminal {
+        if self.err.terminal && !self.quiet {
+            self.remark(text);
+        }
+    }
+
+    /// Says what was done, which nobody needs to know.
+    pub fn note(&mut self, text: &str) {
+        if !self.quiet {
             self.remark(text);
         }
     }
@@ -139,7 +229,21 @@ impl<'a> Console<'a> {
 pub fn standard() -> Console<'static> {
     let terminal = io::stdout().is_terminal();
     let watched = io::stderr().is_terminal();
-    Console::new(io::stdout(), io::stderr()).on_terminal(terminal).watched(watched)
+    let width = columns_of(&io::stdout());
+    let console = Console::new(io::stdout(), io::stderr()).on_terminal(terminal).watched(watched);
+    console.width(width).coloured(terminal && wants_colour(|name| std::env::var_os(name)))
+}
+
+/// How many columns the terminal behind a file has; `None` if it is no terminal.
+pub fn columns_of(file: &(impl AsFd + IsTerminal)) -> Option<usize> {
+    let columns = || rustix::termios::tcgetwinsize(file).map_or(0, |size| usize::from(size.ws_col));
+    file.is_terminal().then(columns).map(|columns| if columns == 0 { USUAL_COLUMNS } else { columns })
+}
+
+/// Whether the environment lets a terminal have colours: `NO_COLOR` is empty or not set, and the terminal is not a dumb one.
+fn wants_colour(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> bool {
+    let refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refused && variable("TERM").is_some_and(|value| !value.is_empty() && value != "dumb")
 }
 
 /// Text on its way out.
@@ -243,6 +347,33 @@ mod tests {
         assert_eq!(ended, Err(Failure::PipeClosed));
         assert_eq!(console.finish(ended, String::new), PIPE_CLOSED);
         assert!(err.is_empty());
+    }
+
+    #[test]
+    fn an_answer_has_a_colour_where_the_terminal_takes_one() {
+        for (colour, wanted) in [(true, "\x1b[1;32ma\\0033\x1b[0m\n"), (false, "a\\0033\n")] {
+            let mut out = Vec::new();
+            let mut console = Console::new(&mut out, io::sink()).on_terminal(true).coloured(colour);
+            console.answer(Colour::Green, "a\x1b").expect("printed");
+            console.finish(Ok(()), String::new);
+            assert_eq!(String::from_utf8_lossy(&out), wanted);
+        }
+        let of = |term: Option<&str>, no: Option<&str>| {
+            wants_colour(|name| if name == "TERM" { term } else { no }.map(Into::into))
+        };
+        assert!(of(Some("xterm"), None) && of(Some("xterm"), Some("")));
+        assert!(!of(Some("xterm"), Some("1")) && !of(Some("dumb"), None) && !of(None, None));
+    }
+
+    #[test]
+    fn a_quiet_console_says_errors_only() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::new(&mut out, &mut err).watched(true).quiet(true);
+        console.note("made");
+        console.explain("shared");
+        console.line("result").expect("printed");
+        assert_eq!(console.finish(Err(Failure::refused("failed")), String::new), 1);
+        assert_eq!((out, err), (b"result\n".to_vec(), b"failed\n".to_vec()));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::compat::{self, version};
 use crate::forward;
 use crate::messages::Failure;
 use crate::out::Console;
+use crate::suggest;
 
 /// Runs `zfs` or `zpool`. Names of datasets and properties are ASCII and paths given to these two are kept in
 /// text structures on disk, so arguments must be UTF-8.
@@ -67,6 +68,12 @@ fn main(program: Program, words: &[String], around: &Surroundings, mut console: 
             }
         },
     };
+    let ended = match about {
+        Some(command) if console.is_watched() => {
+            ended.map_err(|failure| suggest::with_suggestion(failure, program, command))
+        }
+        _ => ended,
+    };
     let text = |command: &Command| if is_help_asked { command.help() } else { command.usage() };
     console.finish(ended, || about.map_or_else(|| usage(program), text))
 }
@@ -114,12 +121,7 @@ fn help(program: Program, topics: &[String], console: &mut Console) -> Result<()
 
 /// The subcommand that `word` is most likely a misspelling of, if any is near.
 pub fn nearest(program: Program, word: &str) -> Option<&'static str> {
-    /// Similarity (Jaro, 0 to 1) of a misspelt word: one changed or swapped letter leaves 0.85 and more.
-    const NEAR: f64 = 0.8;
-    let all =
-        compat::commands(program).iter().map(|command| (strsim::jaro(command.name, word), command.name));
-    let near = all.filter(|(similarity, _)| *similarity > NEAR);
-    near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    suggest::nearest(word, compat::commands(program).iter().map(|command| command.name))
 }
 
 /// The usage of everything.

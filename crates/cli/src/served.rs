@@ -17,7 +17,7 @@ use crate::args;
 use crate::around::{Served, Surroundings};
 use crate::command::{Beside, Command, Program};
 use crate::messages::Failure;
-use crate::out::{Console, quoted};
+use crate::out::{Console, columns_of, quoted};
 use crate::stop::Stop;
 use crate::{compat, mount_helper, own, programs, visit};
 
@@ -45,7 +45,8 @@ impl server::Commands for Roof {
         };
         let around = Surroundings { posix: job.posix, served: Some(served), ..Surroundings::default() };
         let (terminal, watched) = (out.is_terminal(), err.is_terminal());
-        let console = Console::new(out, Shared(err)).on_terminal(terminal).watched(watched);
+        let width = columns_of(&out);
+        let console = Console::new(out, Shared(err)).on_terminal(terminal).watched(watched).width(width);
         let program = match job.program.as_str() {
             "zfs" => Program::Zfs,
             "zpool" => Program::Zpool,

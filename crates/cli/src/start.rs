@@ -9,7 +9,7 @@ use server::messages::{Elsewhere, Moved, Ready};
 
 use crate::around::Surroundings;
 use crate::connect;
-use crate::messages::{Action, Failure, reason};
+use crate::messages::{Action, Failure, plain, reason};
 use crate::out::Console;
 use crate::state;
 
@@ -57,7 +57,8 @@ fn start_with(
     }
     if let Err(missing) = fuse::check_available() {
         if mount {
-            console.remark(&format!("cenote: '{name}' is not mounted: {missing}: {}", remedy(&missing)));
+            let line = format!("cenote: '{name}' is not mounted: {missing}: {}", remedy(&missing));
+            console.remark(&plain(line));
         }
         return Ok(());
     }
@@ -133,11 +134,28 @@ fn elsewhere(moved: &Moved) -> String {
     format!("cenote: '{dataset}' is mounted on '{point}': {why}")
 }
 
+/// Why the server of an imported pool cannot mount: it does not run.
+pub fn no_server(name: &str) -> Failure {
+    match fuse::check_available() {
+        Err(missing) => Action::Mount(name).failed(&missing).hint(remedy(&missing)),
+        Ok(()) => Action::Mount(name)
+            .failed("its server does not run")
+            .hint(format!("'cenote serve --background {name}' starts it")),
+    }
+}
+
+/// What the system says where a process may not mount.
+const NOT_PERMITTED: &str = "Operation not permitted";
+
 /// The failure of mounting, with the hint that OpenZFS gives.
 pub fn not_mounted(dataset: &str, why: &str) -> Failure {
     let failure = Action::Mount(dataset).failed(why);
     match why {
         reason::LEGACY_MOUNTPOINT => failure.hint("use mount(8) to mount this filesystem"),
+        why if why.contains(NOT_PERMITTED) => failure.hint(
+            "mounting is not permitted here: start a container with --device /dev/fuse --cap-add SYS_ADMIN; \
+             'cenote cp' and 'cenote ls' reach the files without a mount",
+        ),
         _ => failure,
     }
 }
@@ -169,6 +187,21 @@ mod tests {
         let many = said(&all);
         assert!(many.starts_with("cenote: 3 file systems, such as 't/a', are mounted elsewhere"), "{many}");
         assert!(many.lines().count() == 2 && many.contains("'/t/d' is not yours"), "{many}");
+    }
+
+    #[test]
+    fn where_mounting_is_not_permitted_a_line_says_what_to_do() {
+        let Failure::Refused(lines) =
+            not_mounted("t/a", "fusermount3: mount failed: Operation not permitted")
+        else {
+            panic!("refused")
+        };
+        assert!(
+            lines.len() == 2 && lines[1].contains("--cap-add SYS_ADMIN") && lines[1].contains("cenote ls")
+        );
+        assert!(
+            matches!(not_mounted("t/a", "directory is not empty"), Failure::Refused(lines) if lines.len() == 1)
+        );
     }
 
     #[test]

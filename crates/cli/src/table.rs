@@ -8,6 +8,11 @@
 use pool::props::{Justify, Kind, Property, Source, dataset, pool as pool_props};
 use std::io::{self, Write};
 
+use crate::out::Console;
+
+/// Blanks between columns.
+const GAP: usize = 2;
+
 /// A column: its heading and how wide and to which side it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
@@ -83,27 +88,64 @@ pub fn print(out: &mut impl Write, columns: &[Column], rows: &[Row], scripted: b
     if scripted {
         return rows.iter().try_for_each(|row| writeln!(out, "{}", row.cells.join("\t")));
     }
-    let widths: Vec<usize> = columns
-        .iter()
-        .enumerate()
-        .map(|(i, column)| {
-            let longest = || rows.iter().map(|row| row.cells[i].len()).max().unwrap_or(0);
-            let values = if column.grows { longest() } else { 0 };
-            column.min_width.max(column.heading.len()).max(values)
-        })
-        .collect();
+    let widths = widths(columns, rows);
     let headings = Row::new(columns.iter().map(|c| c.heading.clone()).collect());
     std::iter::once(&headings).chain(rows).try_for_each(|row| {
         let mut line = String::new();
         for (i, (column, cell)) in columns.iter().zip(&row.cells).enumerate() {
             if i > 0 {
-                line.push_str("  ");
+                line.extend(std::iter::repeat_n(' ', GAP));
             }
             let right = column.justify == Justify::Right || (row.vdev && i > 0);
             pad(&mut line, cell, widths[i], right, i + 1 == columns.len());
         }
         writeln!(out, "{line}")
     })
+}
+
+/// Leaves out columns until the table fits into `width`: those of `rank`, the first one first. Gives the headings that were
+/// left out.
+pub fn fit(
+    columns: &mut Vec<Column>,
+    rows: &mut [Row],
+    rank: &'static [&'static str],
+    width: usize,
+) -> Vec<&'static str> {
+    let mut left_out = Vec::new();
+    for heading in rank {
+        if widths(columns, rows).iter().map(|width| width + GAP).sum::<usize>() <= width + GAP {
+            break;
+        }
+        if let Some(at) = columns.iter().position(|column| column.heading == *heading) {
+            columns.remove(at);
+            rows.iter_mut().for_each(|row| drop(row.cells.remove(at)));
+            left_out.push(*heading);
+        }
+    }
+    left_out
+}
+
+/// As [`fit`], for the terminal that the table is printed on, if it is one. People are told what was left out.
+pub fn fit_terminal(
+    console: &mut Console,
+    columns: &mut Vec<Column>,
+    rows: &mut [Row],
+    rank: &'static [&'static str],
+) {
+    let Some(width) = console.columns() else { return };
+    let left_out = fit(columns, rows, rank, width);
+    if !left_out.is_empty() {
+        console.explain(&format!("too narrow for {}: --wide shows all columns", left_out.join(", ")));
+    }
+}
+
+fn widths(columns: &[Column], rows: &[Row]) -> Vec<usize> {
+    let of = |(i, column): (usize, &Column)| {
+        let longest = || rows.iter().map(|row| row.cells[i].len()).max().unwrap_or(0);
+        let values = if column.grows { longest() } else { 0 };
+        column.min_width.max(column.heading.len()).max(values)
+    };
+    columns.iter().enumerate().map(of).collect()
 }
 
 /// Adds a cell; the last one of a line gets no blanks behind it.
@@ -268,6 +310,23 @@ mod tests {
         let text = listed("name,used,avail", true, &["tank|20453376|105375744"]);
         assert_eq!(text, "NAME      USED      AVAIL\ntank  20453376  105375744\n");
         assert_eq!(listed("user:x", false, &["-"]), "USER:X\n-\n");
+    }
+
+    #[test]
+    fn columns_are_left_out_by_rank_until_the_table_fits() {
+        let all = || {
+            let columns = columns("name,used,available,referenced,mountpoint", false);
+            (columns, rows(&["tank/home/photos|7.01M|345M|26K|/home/user/photos"]))
+        };
+        const RANK: &[&str] = &["MOUNTPOINT", "REFER"];
+        for (width, left_out) in [(80, 0), (58, 0), (57, 1), (37, 1), (36, 2), (1, 2)] {
+            let (mut columns, mut rows) = all();
+            assert_eq!(fit(&mut columns, &mut rows, RANK, width), RANK[..left_out], "{width}");
+            let mut out = Vec::new();
+            print(&mut out, &columns, &rows, false).expect("memory");
+            let longest = String::from_utf8(out).expect("text").lines().map(str::len).max();
+            assert!(longest <= Some(width) || width < 30, "{width}: {longest:?}");
+        }
     }
 
     #[test]

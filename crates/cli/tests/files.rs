@@ -409,3 +409,187 @@ fn copies_inside_a_pool_share_blocks_where_the_feature_is() {
     assert_eq!(saved().trim(), "0");
     bed.expect_sound("tank");
 }
+
+/// Names in a folder of this machine that copies gave to files that were not complete.
+fn unfinished(folder: &Path) -> usize {
+    let names = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.expect("an entry").file_name());
+    names.filter(|name| name.to_string_lossy().starts_with(".cenote-")).count()
+}
+
+/// Kills `cenote WORDS` after a moment, as a power cut would.
+fn killed(bed: &Bed, words: &[&str], after: Duration) {
+    let mut child =
+        bed.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(after);
+    let _ = child.kill();
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn a_killed_copy_leaves_no_half_file_and_is_resumed() {
+    const LEN: usize = 3 << 20;
+    let bed = Bed::with_tank(512, &["compression=gzip-9"]);
+    fs::create_dir(bed.path("src")).expect("made");
+    (0..40).for_each(|i| fs::write(bed.path(&format!("src/{i:02}")), noise(LEN, i + 1)).expect("made"));
+    let mut wait = 150;
+    while wait < 1200 && bed.list("tank/fs:/").len() == 1 {
+        killed(&bed, &["cp", "-rp", "src", "tank/fs:/"], Duration::from_millis(wait));
+        wait *= 2;
+    }
+    for entry in bed.list("tank/fs:/") {
+        let is_temporary = entry["path"].as_str().is_some_and(|path| path.contains("/.cenote-"));
+        assert!(entry["type"] == "dir" || is_temporary || entry["size"] == LEN, "{entry}");
+    }
+    let resume = ["cp", "-rp", "--resume", "--json", "src", "tank/fs:/"];
+    bed.run(&resume).good();
+    expect_same(&bed.list("tank/fs:/src"), &bed.manifest("src"), &OWN_DATA);
+    let again = bed.run(&resume).objects();
+    assert_eq!((&again[0]["files"], &again[0]["skipped"]), (&0.into(), &40.into()));
+    // Out of the pool: killed once something is there.
+    let out = ["cp", "-rp", "tank/fs:/src", "out"];
+    let mut wait = 100;
+    while wait < 1200 && fs::read_dir(bed.path("out")).map_or(0, Iterator::count) < 2 {
+        killed(&bed, &out, Duration::from_millis(wait));
+        wait *= 2;
+    }
+    for entry in fs::read_dir(bed.path("out")).into_iter().flatten().map(|entry| entry.expect("an entry")) {
+        let is_temporary = entry.file_name().to_string_lossy().starts_with(".cenote-");
+        assert!(is_temporary || entry.metadata().expect("there").len() == LEN as u64, "{entry:?}");
+    }
+    // What another process that still runs writes stays.
+    let other = bed.path(&format!("out/.cenote-{}-7", std::process::id()));
+    fs::create_dir_all(bed.path("out")).expect("made");
+    fs::write(&other, "half").expect("made");
+    fs::write(bed.path("out/.cenote-4194305-0"), "half").expect("made");
+    bed.run(&["cp", "-rp", "--resume", "tank/fs:/src/.", "out"]).good();
+    assert_eq!(unfinished(&bed.path("out")), 1);
+    fs::remove_file(other).expect("removed");
+    bed.run(&["cp", "-rp", "--resume", "tank/fs:/src/.", "out"]).good();
+    expect_same(&bed.manifest("out"), &bed.manifest("src"), &OWN_DATA);
+    bed.run(&["zpool", "export", "tank"]).good();
+    bed.expect_sound("tank");
+}
+
+/// Fields that differ where holes are kept by records.
+const OWN_DATA: [&str; 4] = ["ino", "blocks", "ctime_ns", "data"];
+
+#[test]
+fn a_resumed_copy_makes_what_differs_and_the_names_that_are_missing() {
+    let bed = Bed::with_tank(256, &[]);
+    plant(&bed.path("src"));
+    let wanted = bed.manifest("src");
+    bed.run(&["cp", "-rp", "src", "tank/fs:/"]).good();
+    for (from, to) in [("src", "tank/fs:/src"), ("tank/fs:/src", "out")] {
+        let from = format!("{from}/.");
+        bed.run(&["cp", "-rp", &from, to]).good();
+        // One name of three is gone, one file is shorter, one is newer, one is as it was.
+        if to == "out" {
+            fs::remove_file(bed.path("out/text-also")).expect("removed");
+            fs::write(bed.path("out/d/noise"), "short").expect("written");
+            fs::write(bed.path("out/a-b"), "sorts before a/c").expect("written");
+        } else {
+            bed.run(&["rm", "tank/fs:/src/text-also"]).good();
+            bed.run(&["cp", "src/empty", "tank/fs:/src/d/noise"]).good();
+        }
+        let done = bed.run(&["cp", "-rp", "--resume", "--json", &from, to]).objects();
+        assert!(done[0]["skipped"].as_u64() > Some(3) && done[0]["files"].as_u64() <= Some(3), "{done:?}");
+        let found = if to == "out" { bed.manifest("out") } else { bed.list(to) };
+        expect_same(&found, &wanted, &OWN_DATA);
+    }
+    // Without -p times are not kept: a copy that is not older is complete.
+    bed.run(&["cp", "-r", "tank/fs:/src/d", "plain"]).good();
+    let done = bed.run(&["cp", "-r", "--resume", "--json", "tank/fs:/src/d/.", "plain"]).objects();
+    assert_eq!(done[0]["files"], 0, "{done:?}");
+}
+
+#[test]
+fn a_dry_run_says_what_a_copy_does_and_writes_nothing() {
+    let bed = Bed::with_tank(256, &[]);
+    fs::create_dir_all(bed.path("src/d")).expect("made");
+    for (name, text) in [("src/a", "new"), ("src/d/b", "b"), ("src/c", "the same")] {
+        fs::write(bed.path(name), text).expect("made");
+    }
+    symlink("a", bed.path("src/link")).expect("made");
+    fs::hard_link(bed.path("src/c"), bed.path("src/z")).expect("made");
+    bed.run(&["cp", "-rp", "src", "tank/fs:/"]).good();
+    bed.run(&["zfs", "create", "tank/fs/child"]).good();
+    bed.run(&["cp", "src/a", "tank/fs/child:/inside"]).good();
+    fs::write(bed.path("src/a"), "newer").expect("made");
+    fs::write(bed.path("src/more"), vec![7; 5000]).expect("made");
+    let into = bed.run(&["cp", "-rpn", "--resume", "src", "tank/fs:/"]).good();
+    let summary = "nothing was written: it would create 1, replace 2, skip 2; 4.89K in 2 files";
+    let wanted = [
+        "replace  tank/fs:/src/a",
+        "skip     tank/fs:/src/c",
+        "replace  tank/fs:/src/link",
+        "create   tank/fs:/src/more",
+        "link     tank/fs:/src/z",
+        "skip     tank/fs:/src/d/b",
+        summary,
+    ];
+    assert_eq!(into.lines().collect::<Vec<_>>(), wanted);
+    assert_eq!(bed.list("tank/fs:/src").len(), 7);
+    // Out of the pool, with the dataset below, to a name that is not there.
+    let out = bed.run(&["cp", "-rn", "tank/fs:/", "out"]).good();
+    let first: Vec<&str> = out.lines().take(2).collect();
+    assert_eq!(first, ["create   out/", "create   out/child/"], "{out}");
+    assert!(out.contains("create   out/child/inside\n") && !bed.path("out").exists(), "{out}");
+    let steps = bed.run(&["cp", "-rn", "--json", "tank/fs:/src/d", "out"]).objects();
+    assert_eq!((steps.len(), &steps[1]["path"], &steps[1]["bytes"]), (3, &"out/b".into(), &1.into()));
+    assert_eq!((&steps[2]["dry_run"], &steps[2]["created"]), (&true.into(), &2.into()));
+    assert_eq!(bed.run(&["cp", "-rnq", "src", "out"]).good().lines().count(), 1);
+    // What the copy refuses, the dry run refuses.
+    fs::create_dir_all(bed.path("taken/a")).expect("made");
+    let refused = bed.run(&["cp", "-rn", "tank/fs:/src/.", "taken"]);
+    assert!(refused.status == 1 && refused.err.contains("a directory has that name"), "{refused:?}");
+    assert_eq!(fs::read_dir(bed.path("taken")).expect("there").count(), 1);
+    // A reader that goes away ends it.
+    let mut child =
+        bed.command(&["cp", "-rn", "src", "out"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    assert!([Some(0), Some(141)].contains(&child.wait().expect("it ends").code()));
+    bed.run(&["zpool", "export", "tank"]).good();
+    bed.expect_sound("tank");
+}
+
+/// Every command that prints a result prints it as JSON, too: one object per line, or one object.
+#[test]
+fn every_command_that_prints_a_result_prints_json() {
+    let bed = Bed::with_tank(128, &[]);
+    fs::create_dir(bed.path("src")).expect("made");
+    fs::write(bed.path("src/a"), "text ".repeat(50_000)).expect("made");
+    fs::create_dir(bed.path("links")).expect("made");
+    bed.run(&["cp", "-r", "src", "tank/fs:/"]).good();
+    fs::copy(bed::root().join("crates/bench/tests/report.json"), bed.path("report.json")).expect("there");
+    let policy = ["snapshots", "--json", "--keep", "2d", "tank/fs"];
+    let lines: [&[&str]; 21] = [
+        &["cp", "--json", "src/a", "tank/fs:/b"],
+        &["ls", "-R", "--json", "tank/fs"],
+        &["tree", "--json", "tank/fs"],
+        &["stat", "--json", "tank/fs:/b"],
+        &["du", "--json", "tank/fs"],
+        &["usage", "--json", "tank/fs"],
+        &["mkfs", "--json", "-d", "src", "made.img"],
+        &["report", "--json", "report.json"],
+        &["report", "--json", "report.json", "report.json"],
+        &["advise", "--json", "--time", "0.2", "src"],
+        &["engines", "--json"],
+        &["tune", "--json"],
+        &["generate", "--json", "completions", "completions"],
+        &policy,
+        &["backup", "--json", "tank/fs", "./backup"],
+        &["backup", "--json", "--verify", "./backup"],
+        &["install-links", "--json", "links"],
+        &["zfs", "list", "-j"],
+        &["zpool", "list", "-j"],
+        &["zpool", "status", "-j"],
+        &["check", "--json", "tank"],
+    ];
+    for words in lines {
+        let out = bed.run(words).good();
+        let mut values = serde_json::Deserializer::from_str(&out).into_iter::<serde_json::Value>();
+        let all: Result<Vec<_>, _> = values.by_ref().collect();
+        let all = all.unwrap_or_else(|error| panic!("{words:?}: {error}: {out}"));
+        assert!(!all.is_empty() && all.iter().all(serde_json::Value::is_object), "{words:?}: {out}");
+    }
+}

@@ -25,7 +25,7 @@ pub static COMMAND: Command = Command {
     name: "list",
     about: "lists datasets with some of their properties",
     syntax: &[
-        "list [-r|-d DEPTH] [-Hp] [-j [--json-int]] [-o PROPERTY[,PROPERTY]…] [-s PROPERTY]… [-S PROPERTY]… \
+        "list [-r|-d DEPTH] [-Hp] [--wide] [-j [--json-int]] [-o PROPERTY[,PROPERTY]…] [-s PROPERTY]… [-S PROPERTY]… \
          [-t TYPE[,TYPE]…] [DATASET|PATH]…",
     ],
     examples: &["zfs list", "zfs list -r -t snapshot tank/home", "zfs list -Hp -o name,used -S used -r tank"],
@@ -33,6 +33,7 @@ pub static COMMAND: Command = Command {
         flag("H", "no headings, tabs between fields"),
         flag("p", "exact numbers"),
         flag("r", "everything below, too"),
+        flag("wide", "all columns, however wide the terminal is"),
         flag("j|json", "as JSON"),
         flag("json-int", "numbers as numbers in JSON"),
         value("d", "that many levels below"),
@@ -44,7 +45,7 @@ pub static COMMAND: Command = Command {
     beside: Beside::Reads { but: &[] },
     visitors: Some(Visitors {
         operands: Subjects::Datasets,
-        options: &["H", "p", "r", "j", "json-int", "d", "o", "s", "S", "t"],
+        options: &["H", "p", "r", "wide", "j", "json-int", "d", "o", "s", "S", "t"],
     }),
     run: Run::Here(run),
     ..Command::ZFS
@@ -59,6 +60,7 @@ struct Options {
     scope: Scope,
     /// Properties in the order given, each with whether the largest comes first.
     sort: Vec<(String, bool)>,
+    wide: bool,
     properties: Option<String>,
 }
 
@@ -70,12 +72,16 @@ fn read(args: &Parsed) -> Options {
         json: args.has("j"),
         json_int: args.has("json-int"),
         sort: args.mixed("s", "S"),
+        wide: args.has("wide"),
         properties: args.text("o"),
     }
 }
 
 const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 const SPACE: [&str; 7] = ["name", "available", "used", "usedsnap", "usedds", "usedrefreserv", "usedchild"];
+
+/// Columns that a terminal which is too narrow does without, the first one first.
+const RANK: &[&str] = &["MOUNTPOINT", "REFER"];
 
 /// Runs `zfs list`.
 ///
@@ -133,7 +139,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let raw = call.options.exact;
     let asked: Vec<(&str, Asked)> =
         words.iter().filter_map(|word| Some((*word, props::ask(word)?))).collect();
-    let columns: Vec<Column> = asked
+    let mut columns: Vec<Column> = asked
         .iter()
         .map(|(word, asked)| match asked {
             Asked::Native(property) if property.name == "name" => Column::name(),
@@ -144,6 +150,10 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     for info in &found {
         let cells = asked.iter().map(|(_, asked)| Ok(show(&mut sessions, info, asked, raw)?.text));
         rows.push(Row::new(cells.collect::<Result<_, Failure>>()?));
+    }
+    let is_usual = call.options.properties.is_none() && !call.options.wide;
+    if is_usual && !call.options.scripted {
+        table::fit_terminal(console, &mut columns, &mut rows, RANK);
     }
     Ok(table::print(console.out(), &columns, &rows, call.options.scripted)?)
 }

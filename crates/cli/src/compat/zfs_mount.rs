@@ -183,7 +183,7 @@ pub(super) fn take_turns(call: &Call, turns: Vec<zfs_mount_turns::Turn>) -> Resu
 /// Has the server of `pool` carry out the command line.
 fn hand_on(call: &Call, pool: &str) -> Result<u8, Failure> {
     let Some(client) = client::server_of(pool, call.around)? else {
-        return Err(Action::Mount(pool).failed("its server does not run"));
+        return Err(crate::start::no_server(pool));
     };
     let mut words = vec![call.command.name.to_owned()];
     for (option, value) in &call.args.options {

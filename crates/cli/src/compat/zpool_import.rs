@@ -511,7 +511,7 @@ fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(),
 /// Lets the server of a just imported pool load all keys and mount their datasets.
 pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
     let Some(client) = client::server_of(name, call.around)? else {
-        return Err(Action::Mount(name).failed("its server does not run"));
+        return Err(crate::start::no_server(name));
     };
     console.flush()?;
     let words = ["mount", "-l", "-a"].map(OsString::from).to_vec();

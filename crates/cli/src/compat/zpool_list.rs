@@ -22,8 +22,10 @@ use crate::table::{self, Column, Row};
 pub static COMMAND: Command = Command {
     name: "list",
     about: "lists pools with some of their properties",
-    syntax: &["list [-gHLpPv] [-o PROPERTY[,…]] [-j [--json-int] [--json-pool-key-guid]] [-T d|u] [POOL]… \
-         [INTERVAL [COUNT]]"],
+    syntax: &[
+        "list [-gHLpPv] [--wide] [-o PROPERTY[,…]] [-j [--json-int] [--json-pool-key-guid]] [-T d|u] [POOL]… \
+         [INTERVAL [COUNT]]",
+    ],
     examples: &["zpool list", "zpool list -v tank", "zpool list -Hp -o name,free"],
     options: &[
         flag("g", "vdevs by their guids"),
@@ -36,12 +38,13 @@ pub static COMMAND: Command = Command {
         flag("json-int", "numbers as numbers in JSON"),
         flag("json-pool-key-guid", "pools by guid in JSON"),
         property("o", "these properties, parted by commas"),
+        flag("wide", "all columns, however wide the terminal is"),
         value("T", "a time stamp before each list: u seconds, d date"),
     ],
     beside: Beside::Reads { but: &[] },
     visitors: Some(Visitors {
         operands: Subjects::Pools,
-        options: &["g", "H", "p", "P", "v", "j", "json-int", "json-pool-key-guid", "o", "T"],
+        options: &["g", "H", "p", "P", "v", "wide", "j", "json-int", "json-pool-key-guid", "o", "T"],
     }),
     run: Run::Here(run),
     ..Command::ZPOOL
@@ -56,6 +59,7 @@ struct Options {
     json: bool,
     json_int: bool,
     by_guid: bool,
+    wide: bool,
     properties: Option<String>,
     stamp: Option<String>,
 }
@@ -69,6 +73,7 @@ fn read(args: &Parsed) -> Options {
         json: args.has("j"),
         json_int: args.has("json-int"),
         by_guid: args.has("json-pool-key-guid"),
+        wide: args.has("wide"),
         properties: args.text("o"),
         stamp: args.text("T"),
     }
@@ -76,6 +81,9 @@ fn read(args: &Parsed) -> Options {
 
 const DEFAULT: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
+
+/// Columns that a terminal which is too narrow does without, the first one first.
+const RANK: &[&str] = &["EXPANDSZ", "CKPOINT", "ALTROOT", "DEDUP", "FRAG", "ALLOC"];
 
 /// Runs `zpool list`.
 ///
@@ -158,7 +166,7 @@ fn as_table(
     let (raw, scripted) = (call.options.exact, call.options.scripted);
     let asked: Vec<(String, Asked)> =
         words.iter().filter_map(|word| Some((word.clone(), props::ask(word)?))).collect();
-    let columns: Vec<Column> = asked.iter().map(|(word, asked)| Column::pool(word, asked, raw)).collect();
+    let mut columns: Vec<Column> = asked.iter().map(|(word, asked)| Column::pool(word, asked, raw)).collect();
     let (mut rows, mut headings) = (Vec::new(), Vec::new());
     for values in pools {
         rows.push(Row::new(asked.iter().map(|(_, asked)| values.show(asked, raw).0).collect()));
@@ -178,6 +186,9 @@ fn as_table(
             }
             VdevRows { values, asked: &asked, raw }.add(vdev, 1, &mut rows);
         }
+    }
+    if !scripted && call.options.properties.is_none() && !call.options.wide {
+        table::fit_terminal(console, &mut columns, &mut rows, RANK);
     }
     if round == 0 && !scripted {
         return Ok(table::print(console.out(), &columns, &rows, false)?);

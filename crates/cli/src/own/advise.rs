@@ -24,7 +24,7 @@ use crate::around::Surroundings;
 use crate::files::pools::{Pools, refused};
 use crate::messages::Failure;
 use crate::open::{self, Intent};
-use crate::out::Console;
+use crate::out::{Colour, Console};
 use crate::place::{Place, PoolPath};
 use crate::stop::Stop;
 
@@ -63,7 +63,7 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
         if subjects.is_empty() {
             subjects.push(Subject::Sample);
         }
-        let screen = Screen::new(stop.clone());
+        let screen = Screen::new(stop.clone(), console.is_quiet());
         let answered = advise(&question, subjects, &screen);
         screen.bar.finish_and_clear();
         answered
@@ -75,8 +75,12 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
     match answered {
         Ok(advice) if args.json => write!(console.out(), "{}", advice.to_json())?,
         Ok(advice) => {
+            let answer = advice.answer();
             for line in advice.lines() {
-                console.line(&line)?;
+                match answer.as_ref() == Some(&line) {
+                    true => console.answer(Colour::Bold, &line)?,
+                    false => console.line(&line)?,
+                }
             }
         }
         Err(Error::Interrupted) => {
@@ -165,12 +169,17 @@ fn from_table(args: &Advise, path: &Path, console: &mut Console) -> Result<(), F
 /// What goes on, on a terminal.
 struct Screen {
     bar: ProgressBar,
+    quiet: bool,
     stop: Stop,
 }
 
 impl Screen {
-    fn new(stop: Stop) -> Screen {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+    fn new(stop: Stop, quiet: bool) -> Screen {
+        let target = match quiet {
+            true => ProgressDrawTarget::hidden(),
+            false => ProgressDrawTarget::stderr_with_hz(5),
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template("{msg} {binary_bytes}") {
             bar.set_style(style);
         }
@@ -178,7 +187,7 @@ impl Screen {
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Screen { bar, stop }
+        Screen { bar, quiet, stop }
     }
 }
 
@@ -191,6 +200,7 @@ impl Watch for Screen {
                 }
                 self.bar.set_position(bytes);
             }
+            Event::Note(_) if self.quiet => {}
             Event::Note(note) => self.bar.suspend(|| {
                 // Nobody can be told that standard error is closed.
                 let _ = writeln!(io::stderr(), "{}", crate::out::harmless_line(note));

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use front::Address;
 
 use crate::place::{Place, PoolPath};
@@ -21,8 +21,16 @@ pub struct Words {
 On a terminal it shows how far it is and how long it takes. Out of a pool it first says how long the files are, what they \
 take in the pool, and what is free where they go: outside a pool they take their whole length.
 
+A file has a temporary name (.cenote-PROCESS-NUMBER) until it is complete, so a copy that was killed leaves no half file under \
+a name of its own. Give the same command with --resume: files of the same size and time are skipped, as rsync does, and what \
+has a temporary name is removed. Without -p times are not kept: then a copy of the same size that is not older is skipped.
+
+With --dry-run --json each step is one object, and the summary is the last one.
+
 Examples:
   cenote cp -rp ~/photos tank/home:/
+  cenote cp -rp --resume ~/photos tank/home:/
+  cenote cp -rpn tank/home:/photos restored
   cenote cp -rp tank/home@monday:/photos restored
   cenote -d disk.img cp -r tank:/ rescued")]
 pub struct Cp {
@@ -32,15 +40,18 @@ pub struct Cp {
     /// Keep modes, owners, times and extended attributes.
     #[arg(short, long)]
     pub preserve: bool,
+    /// Write nothing; say what would be created, replaced and skipped.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Skip files whose copy is complete.
+    #[arg(long)]
+    pub resume: bool,
     /// Stay in the dataset: do not copy the datasets below it.
     #[arg(short = 'x', long = "one-file-system")]
     pub one_dataset: bool,
     /// Whether a copy inside a pool shares the blocks of its source, which needs the feature block_cloning.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Reflink::Auto)]
     pub reflink: Reflink,
-    /// No progress, and no word about what there is to copy.
-    #[arg(short, long)]
-    pub quiet: bool,
     /// A summary in JSON on standard output.
     #[arg(long)]
     pub json: bool,
@@ -64,14 +75,23 @@ pub enum Reflink {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  cenote ls -l tank/home:/photos
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:
+  cenote ls -lh tank/home:/photos
   cenote ls -R --json --sha256 tank/home@monday
-  cenote -d disk.img ls tank:/")]
+  cenote -d disk.img ls tank:/"
+)]
 pub struct Ls {
     /// Modes, links, owners, sizes and times.
     #[arg(short)]
     pub long: bool,
+    /// Sizes such as 1.5M (with -l).
+    #[arg(short = 'h', long)]
+    pub human_readable: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
     /// Folders with all they hold.
     #[arg(short = 'R', long)]
     pub recursive: bool,
@@ -118,6 +138,9 @@ pub struct Tar {
   cenote tree tank/home
   cenote -d disk.img tree tank/home:/photos")]
 pub struct Tree {
+    /// One JSON object per entry, as 'cenote ls -R --json' prints them.
+    #[arg(long)]
+    pub json: bool,
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
@@ -163,18 +186,33 @@ pub struct Mv {
 #[command(after_help = "Examples:
   cenote stat tank/home:/notes.txt")]
 pub struct Stat {
+    /// One JSON object per place, with the fields of 'cenote ls --json'.
+    #[arg(long)]
+    pub json: bool,
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  cenote du -s tank/home
-  cenote du tank/home@monday:/photos")]
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:
+  cenote du -sh tank/home
+  cenote du tank/home@monday:/photos"
+)]
 pub struct Du {
     /// Only the total of each operand.
     #[arg(short, long)]
     pub summarize: bool,
+    /// Sizes such as 1.5M, not in units of 1024 bytes.
+    #[arg(short = 'h', long)]
+    pub human_readable: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
+    /// One JSON object per line, in bytes.
+    #[arg(long)]
+    pub json: bool,
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
@@ -199,9 +237,9 @@ pub struct Mkfs {
     /// The name of the pool; without it, that of the folder.
     #[arg(long)]
     pub name: Option<String>,
-    /// No progress, and no word about what was made.
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// What was made, in JSON.
+    #[arg(long)]
+    pub json: bool,
     pub image: PathBuf,
 }
 
@@ -275,6 +313,9 @@ pub struct Export {
     /// Clients may not write.
     #[arg(long)]
     pub read_only: bool,
+    /// One JSON object per export.
+    #[arg(long)]
+    pub json: bool,
     #[arg(value_name = "VOLUME|SNAPSHOT|POOL")]
     pub name: String,
 }
@@ -349,6 +390,9 @@ Examples:
   cenote generate man ~/.local/share/man
   cenote generate completions completions")]
 pub struct Generate {
+    /// One JSON object with the files that were written.
+    #[arg(long)]
+    pub json: bool,
     pub what: What,
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,

@@ -25,7 +25,7 @@ use self::screen::Screen;
 use crate::around::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
-use crate::out::Console;
+use crate::out::{Colour, Console};
 use crate::stop::Stop;
 
 /// Tables that are for the page, where there is more room.
@@ -43,7 +43,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     let outputs = Outputs::begin(args)?;
     let stop =
         Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
-    let mut screen = Screen::new(stop.clone());
+    let mut screen = Screen::new(stop.clone(), console.is_quiet());
     let measured = source(args, experiment.as_ref(), &screen).map_err(Ended::from).and_then(|mut source| {
         screen.expect(source.bytes());
         bench::run(&plan, &mut source, &screen)
@@ -206,7 +206,12 @@ pub(super) fn command_line() -> String {
 /// # Errors
 /// Standard output is gone.
 pub(super) fn print(console: &mut Console, report: &Report) -> Result<(), Failure> {
-    table::of_runs(&report.runs).iter().try_for_each(|line| console.line(line))?;
+    let (lines, left_out) = table::fitting(&report.runs, console.columns());
+    lines.iter().try_for_each(|line| console.line(line))?;
+    if !left_out.is_empty() {
+        console
+            .explain(&format!("too narrow for {}: a file of --csv or --report has all", left_out.join(", ")));
+    }
     let figures = Figures::of(report);
     for table in figures.tables.iter().filter(|table| !NOT_ON_TERMINAL.contains(&table.title.as_str())) {
         table::print(console, table)?;
@@ -229,7 +234,7 @@ pub(super) fn print(console: &mut Console, report: &Report) -> Result<(), Failur
         console.line(caution)?;
     }
     console.line("")?;
-    console.line(&report.sentence())?;
+    console.answer(Colour::Bold, &report.sentence())?;
     match &report.recommendation.command[..] {
         "" => Ok(()),
         command => console.line(&format!("  {command}")),

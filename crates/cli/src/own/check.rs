@@ -17,7 +17,7 @@ use super::Check;
 use crate::around::Surroundings;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
-use crate::out::Console;
+use crate::out::{Colour, Console};
 
 /// Findings that are printed of each pool; more are counted.
 const SHOWN: usize = 200;
@@ -185,14 +185,16 @@ fn print(name: &str, verdict: &Verdict, seconds: f64, console: &mut Console) -> 
         n => format!("{n} faults"),
     };
     let blocks = &verdict.blocks;
-    console.line(&format!(
+    let colour = if verdict.count == 0 { Colour::Green } else { Colour::Red };
+    let line = format!(
         "{name}: {result}; {} datasets, {} blocks, {} read, {} folders, {} files, {seconds:.1} s",
         blocks.datasets,
         blocks.blocks,
         nice_bytes(blocks.bytes),
         verdict.directories,
         verdict.files,
-    ))
+    );
+    console.answer(colour, &line)
 }
 
 fn report(name: &str, verdict: &Verdict, seconds: f64) -> serde_json::Value {

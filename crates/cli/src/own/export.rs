@@ -4,6 +4,7 @@
 //! To:     its exports.
 
 use front::Address;
+use serde_json::json;
 use server::{ExportTold, Exported};
 
 use super::{Export, Unexport};
@@ -18,7 +19,7 @@ use crate::out::Console;
 pub fn export(args: &Export, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let Some(served) = &around.served else { return Err(no_server(&args.name)) };
     if !args.name.contains('/') {
-        return list(&served.live.exports(), console);
+        return list(args.json, &served.live.exports(), console);
     }
     let address = match (&args.socket, &args.listen) {
         (Some(path), _) => Some(Address::Unix(around.path(path))),
@@ -39,7 +40,10 @@ pub fn export(args: &Export, around: &Surroundings, console: &mut Console) -> Re
              encrypted. The export ends with the server",
         );
     }
-    console.line(&exported.uri)
+    match args.json {
+        true => console.line(&as_json(&exported)),
+        false => console.line(&exported.uri),
+    }
 }
 
 /// Carries out `unexport`.
@@ -53,9 +57,18 @@ pub fn unexport(args: &Unexport, around: &Surroundings) -> Result<(), Failure> {
     ended.map_err(|error| Failure::refused(format!("cannot unexport '{}': {error}", args.name)))
 }
 
-fn list(exports: &[Exported], console: &mut Console) -> Result<(), Failure> {
+/// An export as an object.
+fn as_json(export: &Exported) -> String {
+    let Exported { dataset, read_only, clients, uri, .. } = export;
+    json!({ "dataset": dataset, "read_only": read_only, "clients": clients, "uri": uri }).to_string()
+}
+
+fn list(with_json: bool, exports: &[Exported], console: &mut Console) -> Result<(), Failure> {
+    if with_json {
+        return exports.iter().try_for_each(|export| console.line(&as_json(export)));
+    }
     if exports.is_empty() {
-        console.remark("no exports");
+        console.note("no exports");
     }
     exports.iter().try_for_each(|export| {
         let access = if export.read_only { "ro" } else { "rw" };

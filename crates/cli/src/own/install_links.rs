@@ -29,9 +29,9 @@ pub struct InstallLinks {
     /// Remove the links instead.
     #[arg(long)]
     pub remove: bool,
-    /// Print nothing.
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// One JSON object with the links that were made or removed.
+    #[arg(long)]
+    pub json: bool,
     /// The folder of the links; without it, the folder of the program.
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
@@ -78,6 +78,7 @@ pub fn run(args: &InstallLinks, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::refused(line)
             .hint("nothing was changed; 'cenote zfs' and 'cenote zpool' work without links"));
     }
+    let mut changed = Vec::new();
     for (path, there) in &places {
         let done = match (args.remove, there) {
             (false, There::Nothing) => symlink(target(&program, &folder), path),
@@ -85,11 +86,16 @@ pub fn run(args: &InstallLinks, console: &mut Console) -> Result<(), Failure> {
             _ => continue,
         };
         done.map_err(|error| failed(if args.remove { "remove" } else { "make" }, path, &error))?;
-        if !args.quiet {
-            console.line(&path.display().to_string())?;
-        }
+        changed.push(path.display().to_string());
     }
-    Ok(())
+    if args.json {
+        let what = if args.remove { "removed" } else { "created" };
+        return console.line(&serde_json::json!({ "schema": 1, what: changed }).to_string());
+    }
+    if console.is_quiet() {
+        return Ok(());
+    }
+    changed.iter().try_for_each(|path| console.line(path))
 }
 
 /// Where a link leads: beside the program by its name alone, so that both can be moved.

@@ -5,6 +5,7 @@ use std::io::Write;
 use format::ObjectId;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use pool::props::number::nice_bytes;
 use zpl::{DirEntry, FileKind, Filesystem, Stat};
 
 use super::manifest;
@@ -67,7 +68,7 @@ pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), F
             }
         };
         if ls.json {
-            json(ls, place, &fs, id, console)?;
+            json((ls.recursive, ls.sha256), place, &fs, id, console)?;
         } else {
             let several = ls.recursive || ls.places.len() > 1;
             text(ls, (place, id), &fs, several.then_some(i > 0), console)?;
@@ -78,17 +79,16 @@ pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), F
 
 /// One object per entry. Sums are computed on all cores; lines come out in order all the same.
 fn json(
-    ls: &Ls,
+    (recursive, sha256): (bool, bool),
     place: &PoolPath,
     fs: &Filesystem,
     id: ObjectId,
     console: &mut Console,
 ) -> Result<(), Failure> {
-    let walk =
-        Walk::new(fs, id, ls.recursive, Order::Forward).map_err(|error| refused("list", place, error))?;
+    let walk = Walk::new(fs, id, recursive, Order::Forward).map_err(|error| refused("list", place, error))?;
     let describe = |step: Result<Step, (Vec<u8>, Unread)>| {
         let step = step?;
-        manifest::line(fs, &step.path, step.id, ls.sha256).map_err(|error| (step.path, Unread::from(error)))
+        manifest::line(fs, &step.path, step.id, sha256).map_err(|error| (step.path, Unread::from(error)))
     };
     super::ordered::map(walk, describe, |line| match line {
         Ok(line) => console.line(&line),
@@ -178,7 +178,11 @@ fn entry(ls: &Ls, fs: &Filesystem, name: &[u8], id: ObjectId, console: &mut Cons
     let mut line = Vec::new();
     if ls.long {
         let stat = fs.stat(id).map_err(|error| unreadable(name, &error))?;
-        let size = if stat.kind.is_device() { manifest::device(stat.rdev) } else { stat.size.to_string() };
+        let size = match stat.kind.is_device() {
+            true => manifest::device(stat.rdev),
+            false if ls.human_readable => nice_bytes(stat.size),
+            false => stat.size.to_string(),
+        };
         let (mode, time) = (mode_text(&stat), time_text(stat.mtime, "%Y-%m-%d %H:%M"));
         line = format!("{mode} {:>3} {:>5} {:>5} {size:>12} {time} ", stat.nlink, stat.uid, stat.gid)
             .into_bytes();
@@ -210,6 +214,10 @@ pub fn tree(tree: &Tree, around: &Surroundings, console: &mut Console) -> Result
                 continue;
             }
         };
+        if tree.json {
+            json((true, false), place, &fs, id, console)?;
+            continue;
+        }
         console.line(&quoted(place.to_string().as_bytes()))?;
         branches(place, &fs, id, console)?;
     }

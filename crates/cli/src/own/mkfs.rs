@@ -14,6 +14,7 @@ use format::label;
 use pool::props::dataset::Asked;
 use pool::props::names;
 use pool::{CreateSpec, Options, Pool};
+use serde_json::json;
 use storage::host::{Access, Host};
 use zpl::{FileKind, Filesystem, Time};
 
@@ -92,7 +93,7 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         };
         let pool = Pool::create(spec, options).map_err(|error| failed(&error))?;
         owner_quota::apply(&pool, &name, &quotas).map_err(|error| failed(&error))?;
-        fill(mkfs, &pool, epoch, &stop).map_err(|why| failed(&why))?;
+        fill(mkfs, &pool, epoch, (&stop, mkfs.json || console.is_quiet())).map_err(|why| failed(&why))?;
         pool.export().map_err(|error| failed(&error))
     });
     if made.is_err() || stop.asked() {
@@ -104,10 +105,13 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         console.remark(&format!("stopped: '{image}' was not made"));
         return Ok(stop.status());
     }
-    if !mkfs.quiet {
-        let taken = std::fs::metadata(&mkfs.image).map_or(0, |data| data.blocks() * 512);
+    let taken = std::fs::metadata(&mkfs.image).map_or(0, |data| data.blocks() * 512);
+    if mkfs.json {
+        let made = json!({ "schema": 1, "image": image, "pool": name, "size": size, "used": taken });
+        console.line(&made.to_string())?;
+    } else {
         let nice = pool::props::number::nice_bytes;
-        console.remark(&format!("'{image}': pool '{name}', {} with {} in use", nice(size), nice(taken)));
+        console.note(&format!("'{image}': pool '{name}', {} with {} in use", nice(size), nice(taken)));
     }
     Ok(0)
 }
@@ -147,17 +151,18 @@ fn lies_in(image: &Path, folder: &Path) -> bool {
 }
 
 /// Copies the folder into the root file system.
-fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, stop: &Stop) -> Result<(), String> {
+fn fill(mkfs: &Mkfs, pool: &Pool, epoch: Option<u64>, (stop, is_quiet): (&Stop, bool)) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let dataset = pool.open(&pool.name()).map_err(|error| text(&error))?;
     let fs = Filesystem::open(dataset).map_err(|error| text(&error))?;
-    let progress = Progress::new(mkfs.quiet, None);
+    let progress = Progress::new(is_quiet, None);
     let policy = Policy {
         preserve: true,
         umask: 0,
         latest: epoch.map(|secs| Time { secs: secs.min(i64::MAX as u64) as i64, nanos: 0 }),
+        resume: false,
     };
-    let sink = ToPool::new(fs.clone(), (0, 0), None, Kernel::default(), false);
+    let sink = ToPool::new(fs.clone(), (0, 0), None, Kernel::default(), false).naming_first();
     let dir = sink.dir(fs.root());
     let workers = match epoch {
         Some(_) => 0,

@@ -61,6 +61,9 @@ pub struct Cenote {
     /// Use pools found in this folder or image without importing them (may be repeated).
     #[arg(short = 'd', value_name = "DIR|FILE")]
     pub search: Vec<PathBuf>,
+    /// Print results and errors only: no progress, and no word about what was done.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -195,11 +198,12 @@ pub fn main(
         }
     };
     let around = Surroundings { search: cenote.search, posix, ..Surroundings::default() };
+    let console = out::standard().quiet(cenote.quiet);
     match cenote.command {
-        Command::Zfs(words) => programs::run(Program::Zfs, words.words, &around, out::standard()),
-        Command::Zpool(words) => programs::run(Program::Zpool, words.words, &around, out::standard()),
+        Command::Zfs(words) => programs::run(Program::Zfs, words.words, &around, console),
+        Command::Zpool(words) => programs::run(Program::Zpool, words.words, &around, console),
         command => {
-            let mut console = out::standard();
+            let mut console = console;
             let forwarded = held::forward(&command.held(), &words, &around, &mut console);
             let ended = match forwarded {
                 Ok(Some(status)) => Ok(status),
@@ -226,6 +230,7 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
         }
     };
     cenote.command.resolve(&around);
+    console = console.quiet(cenote.quiet);
     let search = cenote.search.iter().map(|path| around.path(path)).collect();
     let around = Surroundings { search, ..around };
     let ended = match &cenote.command {
@@ -317,6 +322,34 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cenote::command().debug_assert();
+    }
+
+    /// Commands that print no result of their own, or whose result is what files hold.
+    const WITHOUT_JSON: [&str; 10] =
+        ["cat", "tar", "rm", "mkdir", "mv", "serve", "unexport", "zfs", "zpool", "help"];
+
+    #[test]
+    fn every_command_that_prints_a_result_has_json_and_all_can_be_quiet() {
+        for sub in Cenote::command().get_subcommands() {
+            let name = sub.get_name();
+            let has = sub.get_arguments().any(|arg| arg.get_long() == Some("json"));
+            assert!(has != WITHOUT_JSON.contains(&name), "{name}");
+        }
+        for line in
+            ["-q cp a t:/", "cp -q a t:/", "check --quiet x", "rm -q t:/a", "snapshots -q --keep 1d t"]
+        {
+            assert!(parse(line).expect(line).quiet, "{line}");
+        }
+        let cenote = parse("zfs list -q").expect("handed on");
+        assert!(!cenote.quiet && matches!(cenote.command, Command::Zfs(words) if words.words.len() == 2));
+    }
+
+    #[test]
+    fn sizes_for_people_are_asked_for_with_h() {
+        let du = parse("du -sh tank").expect("good");
+        assert!(matches!(du.command, Command::Du(du) if du.summarize && du.human_readable));
+        assert!(matches!(parse("ls -lh tank").expect("good").command, Command::Ls(ls) if ls.human_readable));
+        assert!(parse("du --help").is_err_and(|error| error.kind() == clap::error::ErrorKind::DisplayHelp));
     }
 
     #[test]

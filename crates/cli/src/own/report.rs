@@ -3,6 +3,7 @@
 //! From:   JSON that `cenote bench --json` wrote, or a file of published figures (TOML).
 //! To:     the terminal, or a page, a picture, a table in a file.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use bench::{Comparison, Published};
@@ -33,6 +34,9 @@ pub struct Report {
     /// Show CPU and devices over time, of each configuration; with -o FILE.csv, as CSV.
     #[arg(long, conflicts_with = "second")]
     pub trace: bool,
+    /// Print the measurement or the comparison as JSON.
+    #[arg(long, conflicts_with_all = ["output", "social", "trace"])]
+    pub json: bool,
     /// What 'cenote bench --json' wrote, or published figures (.toml).
     #[arg(value_name = "FILE")]
     pub first: PathBuf,
@@ -60,6 +64,7 @@ pub fn run(args: &Report, console: &mut Console) -> Result<u8, Failure> {
                     let output = Output::begin(path)?;
                     output.write(&form(&report).map_err(cannot_draw)?)?;
                 }
+                _ if args.json => write!(console.out(), "{}", report.to_json())?,
                 _ => print(console, &report)?,
             }
         }
@@ -136,6 +141,9 @@ fn compare(
         names = (args.first.display().to_string(), second.display().to_string());
     }
     let comparison = Comparison::of(names, &a, &b).map_err(Failure::refused)?;
+    if args.json {
+        return Ok(write!(console.out(), "{}", comparison.to_json())?);
+    }
     let (Some(path), Some((ending, _))) = (&args.output, ending) else {
         table::print(console, &comparison.table())?;
         comparison.warnings.iter().try_for_each(|warning| console.line(warning))?;
@@ -168,6 +176,7 @@ fn published(
             "cannot write '{}': published figures become .html or .md",
             path.display()
         ))),
+        (None, _) if args.json => Err(Failure::refused("published figures become .html or .md, not JSON")),
         (None, _) => {
             for each in &all {
                 for table in each.figures().tables {
@@ -202,6 +211,7 @@ mod tests {
         std::fs::write(at("b.json"), GOLDEN.replace("\"write_seconds\": 0.5,", "\"write_seconds\": 0.9,"))
             .expect("written");
         let args = |second: Option<&str>, output: Option<&str>| Report {
+            json: false,
             social: false,
             trace: false,
             output: output.map(at),
@@ -227,6 +237,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         let mut report = bench::Report::from_json(GOLDEN).expect("golden");
         let args = |output: Option<&str>| Report {
+            json: false,
             social: false,
             trace: true,
             output: output.map(at),

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use pool::props::number::nice_bytes;
 use zpl::session::Caller;
 use zpl::{FileKind, Piece};
 
@@ -68,6 +69,9 @@ pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result
     for place in &stat.places {
         let fs = pools.filesystem(place, Intent::Files)?;
         let lines = fs.resolve(&place.path, false).and_then(|id| {
+            if stat.json {
+                return Ok(vec![manifest::line(&fs, place.to_string().as_bytes(), id, false)?]);
+            }
             let stat = fs.stat(id)?;
             let mut lines = vec![
                 format!("  place  {}", quoted(place.to_string().as_bytes())),
@@ -129,7 +133,7 @@ pub fn du(du: &Du, around: &Surroundings, console: &mut Console) -> Result<(), F
         match walk {
             Ok(walk) => sums::add_up(place, &fs, walk, console, |console, found| {
                 if found.depth == 0 || found.is_dir && !du.summarize {
-                    line(console, found.sum.disk / sums::BLOCK, &found.path)?;
+                    line(du, console, found.sum.disk, &found.path)?;
                 }
                 Ok(())
             })?,
@@ -139,6 +143,14 @@ pub fn du(du: &Du, around: &Surroundings, console: &mut Console) -> Result<(), F
     pools.finish()
 }
 
-fn line(console: &mut Console, blocks: u64, path: &[u8]) -> Result<(), Failure> {
-    console.line(&format!("{}\t{}", blocks.div_ceil(2), quoted(path)))
+fn line(du: &Du, console: &mut Console, disk: u64, path: &[u8]) -> Result<(), Failure> {
+    if du.json {
+        let name = String::from_utf8_lossy(path);
+        return console.line(&serde_json::json!({ "name": name, "disk": disk }).to_string());
+    }
+    let size = match du.human_readable {
+        true => nice_bytes(disk),
+        false => disk.div_ceil(1024).to_string(),
+    };
+    console.line(&format!("{size}\t{}", quoted(path)))
 }

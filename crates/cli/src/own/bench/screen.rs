@@ -17,6 +17,7 @@ const USUAL_LINES: u16 = 24;
 
 pub struct Screen {
     bar: ProgressBar,
+    quiet: bool,
     stop: Stop,
     bytes: u64,
     /// What is being measured.
@@ -26,8 +27,12 @@ pub struct Screen {
 
 impl Screen {
     /// Shown on standard error if that is a terminal.
-    pub fn new(stop: Stop) -> Screen {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+    pub fn new(stop: Stop, quiet: bool) -> Screen {
+        let target = match quiet {
+            true => ProgressDrawTarget::hidden(),
+            false => ProgressDrawTarget::stderr_with_hz(5),
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
         let style = "{prefix}{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
@@ -36,7 +41,7 @@ impl Screen {
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Screen { bar, stop, bytes: 0, subject: Mutex::default(), done: Mutex::default() }
+        Screen { bar, quiet, stop, bytes: 0, subject: Mutex::default(), done: Mutex::default() }
     }
 
     /// Each phase moves so many bytes.
@@ -88,6 +93,7 @@ impl Watch for Screen {
                 }
                 self.bar.set_position(bytes);
             }
+            Event::Note(_) if self.quiet => {}
             Event::Note(note) => self.bar.suspend(|| {
                 // Nobody can be told that standard error is closed.
                 let _ = writeln!(std::io::stderr(), "{}", crate::out::harmless_line(note));

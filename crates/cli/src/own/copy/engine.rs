@@ -116,6 +116,7 @@ impl<'a, S: Sink> Engine<'a, S> {
 
     fn fail(&self, shown: &str, error: &CopyError) {
         if error.is_stopped() {
+            self.over.store(true, Ordering::Relaxed);
             return;
         }
         // When nothing can be written any more, one line is enough.
@@ -130,6 +131,9 @@ impl<'a, S: Sink> Engine<'a, S> {
             let mut todo = Vec::new();
             let above = Arc::new(Open { dir: root.dir, finish: None, above: None });
             self.met().clear();
+            if let Err(error) = self.clear(&above.dir) {
+                self.fail(&root.node.shown(), &error);
+            }
             let child = Child { name: root.name, node: root.node, kind: None };
             self.visit(child, &above, &mut todo, jobs.as_ref());
             while let Some((node, open)) = todo.pop() {
@@ -230,12 +234,21 @@ impl<'a, S: Sink> Engine<'a, S> {
             above.dir.clone()
         } else {
             let dir = self.sink.make_dir(&above.dir, name, &wanted)?;
+            self.clear(&dir)?;
             self.progress.done(&self.progress.directories);
             dir
         };
         // A folder that was there keeps its mode, unless modes are kept.
         let finish = (!name.is_empty() || self.policy.preserve).then(|| (wanted, node.clone()));
         Ok(Open { dir, finish, above: Some(above.clone()) })
+    }
+
+    /// Removes what an earlier copy left unfinished in a folder that is filled now.
+    fn clear(&self, dir: &S::Dir) -> Result<(), CopyError> {
+        if self.policy.resume {
+            self.progress.cleared.fetch_add(self.sink.clear(dir)?, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn let_go(&self, open: Arc<Open<S>>) {
@@ -299,6 +312,15 @@ impl<'a, S: Sink> Engine<'a, S> {
         let xattrs = if self.policy.preserve { job.node.xattrs(content.as_ref())? } else { Vec::new() };
         let wanted = self.policy.wanted(facts, xattrs);
         let progress = self.progress;
+        if self.policy.resume
+            && facts.kind == FileKind::Regular
+            && let Some(there) = self.sink.look(&job.dir.dir, &job.name, &wanted)?
+            && self.policy.is_complete(facts, &there)
+        {
+            self.sink.kept(&job.dir.dir, &job.name);
+            progress.passed(facts.size);
+            return Ok(there.made);
+        }
         if let Some(mut content) = content {
             let moved = |bytes| {
                 if self.is_over() {

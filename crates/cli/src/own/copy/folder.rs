@@ -18,6 +18,8 @@ use rustix::io::Errno;
 
 /// Most directories below the named ones that are open at the same time: a process may have 1,024 descriptors by default.
 const OPEN_MAX: usize = 256;
+/// What temporary names begin with; the number of a process and a number follow.
+const TEMPORARY: &str = ".cenote-";
 /// Most bytes of a path in a message.
 pub const SHOWN_MAX: usize = 4096;
 
@@ -70,6 +72,19 @@ impl Drop for Folder {
 #[must_use]
 pub fn is_one_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
+/// The process that was writing a file under a temporary name of copies; `None` for other names.
+pub fn writer_of(name: &[u8]) -> Option<u32> {
+    let name = std::str::from_utf8(name).ok()?;
+    let (process, number) = name.strip_prefix(TEMPORARY)?.split_once('-')?;
+    number.parse::<u64>().ok()?;
+    process.parse().ok()
+}
+
+/// The temporary name number `number` of this process.
+pub fn temporary(number: u64) -> Vec<u8> {
+    format!("{TEMPORARY}{}-{number}", std::process::id()).into_bytes()
 }
 
 /// A name as the system takes it; an error for everything that is no single name.
@@ -210,12 +225,13 @@ impl Folder {
     pub fn shown(&self, name: &[u8]) -> String {
         let above = std::iter::successors(Some(self), |folder| folder.above.as_deref());
         let names = above.map(|folder| &folder.name[..]);
-        shown(std::iter::once(name).filter(|name| !name.is_empty()).chain(names))
+        let path = path(std::iter::once(name).filter(|name| !name.is_empty()).chain(names));
+        String::from_utf8_lossy(&path).into_owned()
     }
 }
 
 /// A path made of names, the last one first. A path that is too long for a message begins with `…`.
-pub fn shown<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
+pub fn path<'a>(names: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = Vec::new();
     let mut len = 0;
     for name in names {
@@ -233,7 +249,7 @@ pub fn shown<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
         }
         path.extend_from_slice(part);
     }
-    String::from_utf8_lossy(&path).into_owned()
+    path
 }
 
 #[cfg(test)]
@@ -247,6 +263,14 @@ mod tests {
             assert!(!is_one_name(bad), "{bad:?}");
         }
         assert!(is_one_name(b"...") && is_one_name(b"a b\n\xff"));
+    }
+
+    #[test]
+    fn temporary_names_tell_who_writes() {
+        assert_eq!(writer_of(&temporary(7)), Some(std::process::id()));
+        for other in [&b".cenote-1"[..], b".cenote-1-", b".cenote-1-2.txt", b"cenote-1-2", b".cenote-x-2"] {
+            assert_eq!(writer_of(other), None, "{}", String::from_utf8_lossy(other));
+        }
     }
 
     #[test]

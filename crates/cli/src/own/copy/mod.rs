@@ -11,6 +11,7 @@ mod error;
 mod facts;
 mod folder;
 mod node;
+mod plan;
 mod progress;
 mod shown;
 mod sink;
@@ -38,6 +39,7 @@ use self::ahead::Ahead;
 use self::children::Opened;
 use self::folder::Folder;
 use self::node::Trail;
+use self::plan::{Place as PlanPlace, Plan};
 use self::shown::Shown;
 use self::to_local::ToLocal;
 use super::Cp;
@@ -51,6 +53,9 @@ use crate::stop::Stop;
 
 /// Bytes of records in the hands of the copying threads, at most.
 const IN_HAND: u64 = 64 << 20;
+
+/// Steps of a dry run that wait to be printed.
+const STEPS: usize = 1024;
 
 /// Interval at which a copy checks for a stop request, to report it.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -85,12 +90,12 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
         ));
     }
     let reads = cp.sources.iter().map(|place| (place, Intent::Files));
-    let wanted = reads.chain([(&cp.destination, Intent::Write)]).filter_map(|(place, intent)| match place {
+    let wanted = reads.chain([(&cp.destination, intent(cp))]).filter_map(|(place, intent)| match place {
         Place::InPool(place) => Some((place, intent)),
         Place::Local(_) => None,
     });
     let pools = Pools::open(wanted, around)?;
-    let progress = Progress::new(cp.quiet || cp.json, around.err());
+    let progress = Progress::new(console.is_quiet() || cp.json || cp.dry_run, around.err());
     let (going_on, over) = mpsc::channel::<()>();
     let (copied, finished) = std::thread::scope(|scope| {
         scope.spawn(|| tell_of_stop(over, &stop, &progress));
@@ -104,11 +109,15 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
     });
     copied?;
     finished?;
-    if cp.json {
+    if cp.json && !cp.dry_run {
         console.line(&progress.summary().to_string())?;
     }
     if progress.cut_short.load(Ordering::Relaxed) {
-        console.remark("stopped: everything that was copied until then is complete");
+        console.remark(match cp.dry_run {
+            true => "stopped",
+            false => "stopped: everything that was copied until then is complete",
+        });
+        console.explain("the same command with --resume goes on");
         return Ok(stop.status());
     }
     Ok(u8::from(progress.errors.load(Ordering::Relaxed) > 0))
@@ -124,6 +133,11 @@ fn tell_of_stop(over: mpsc::Receiver<()>, stop: &Stop, progress: &Progress) {
             return;
         }
     }
+}
+
+/// What the copy means to do with its destination.
+fn intent(cp: &Cp) -> Intent {
+    if cp.dry_run { Intent::Files } else { Intent::Write }
 }
 
 fn copy(
@@ -149,27 +163,30 @@ fn copy(
     if sources.is_empty() {
         return Ok(());
     }
-    let policy = Policy { preserve: cp.preserve, umask: around.umask(), latest: None };
+    let policy = Policy { preserve: cp.preserve, umask: around.umask(), latest: None, resume: cp.resume };
     let remark = match &cp.destination {
         Place::Local(path) => {
             let target = local_target(path, &sources, cp.sources.len())?;
             let sink = ToLocal::new(sources.len() > 1);
+            if cp.dry_run {
+                let top = path.as_os_str().as_bytes().to_vec();
+                return rehearse(cp, (&sink, target, top), sources, policy, (progress, stop), console);
+            }
             transfer(&sink, target, sources, Manner { outside: Some(path), policy, progress, stop })
         }
         Place::InPool(place) => {
-            let fs = pools.filesystem(place, Intent::Write)?;
+            let fs = pools.filesystem(place, intent(cp))?;
             let number = read.get(&place.dataset_name()).map(|(number, _)| *number);
             not_below(place, number, &sources)?;
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             let sink = ToPool::new(fs.clone(), owner, number, pools.kernel(place), sources.len() > 1)
                 .sharing(cp.reflink);
-            let target = pool_target(
-                &sink,
-                &fs,
-                place,
-                number,
-                &Given { sources: &sources, asked: cp.sources.len() },
-            )?;
+            let given = Given { sources: &sources, asked: cp.sources.len() };
+            let target = pool_target(&sink, &fs, place, number, &given)?;
+            if cp.dry_run {
+                let top = place.to_string().into_bytes();
+                return rehearse(cp, (&sink, target, top), sources, policy, (progress, stop), console);
+            }
             transfer(&sink, target, sources, Manner { outside: None, policy, progress, stop })
         }
     };
@@ -379,6 +396,48 @@ fn transfer<S: Sink>(
         over.store(true, Ordering::Relaxed);
     });
     sink.remark()
+}
+
+/// Says what a copy would do, in the order of names; `top` is the destination as the user wrote it.
+fn rehearse<S: Sink>(
+    cp: &Cp,
+    (sink, target, top): (&S, Target<S::Dir>, Vec<u8>),
+    sources: Vec<Found>,
+    policy: Policy,
+    (progress, stop): (&Progress, &Stop),
+    console: &mut Console,
+) -> Result<(), Failure> {
+    let (sender, steps) = mpsc::sync_channel(STEPS);
+    let plan = Plan::new(sink, sources.len() > 1, sender);
+    let mut above = top;
+    if let Some(name) = &target.name {
+        let end = above.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        above.truncate(end.saturating_sub(name.len()));
+    }
+    let dir = PlanPlace { dir: Some(target.dir), path: Trail::new(above) };
+    let roots = sources.into_iter().map(|source| {
+        let name = target.name.clone().unwrap_or(source.name);
+        Root { node: source.node, dir: dir.clone(), name }
+    });
+    let roots = roots.collect();
+    let sums = std::thread::scope(|scope| {
+        let walk = scope.spawn(move || {
+            Engine::new(&plan, policy, progress, stop, 0).run(roots);
+            plan.end()
+        });
+        for step in steps {
+            if cp.json {
+                console.line(&step.json().to_string())?;
+            } else if !console.is_quiet() {
+                console.line(&step.line())?;
+            }
+        }
+        walk.join().map_err(|_| Failure::refused("the walk through the sources ended early"))
+    })?;
+    if cp.json {
+        return console.line(&sums.summary(progress).to_string());
+    }
+    console.line(&sums.line(progress))
 }
 
 /// The folder that a path is in.

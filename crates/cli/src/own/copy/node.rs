@@ -72,6 +72,12 @@ impl Trail {
     pub fn child(&self, name: &[u8]) -> Trail {
         Trail(Arc::new(Names { above: Some(self.clone()), name: name.to_vec() }))
     }
+
+    /// The path as one. A path that is too long for a message begins with `…`.
+    pub fn bytes(&self) -> Vec<u8> {
+        let above = std::iter::successors(Some(&*self.0), |names| names.above.as_ref().map(|t| &*t.0));
+        folder::path(above.map(|names| &names.name[..]))
+    }
 }
 
 impl Drop for Names {
@@ -198,11 +204,7 @@ impl Node {
     pub fn shown(&self) -> String {
         match self {
             Node::Local(local) => local.folder.shown(&local.name),
-            Node::Pool { shown, .. } => {
-                let above =
-                    std::iter::successors(Some(&*shown.0), |names| names.above.as_ref().map(|t| &*t.0));
-                folder::shown(above.map(|names| &names.name[..]))
-            }
+            Node::Pool { shown, .. } => String::from_utf8_lossy(&shown.bytes()).into_owned(),
         }
     }
 

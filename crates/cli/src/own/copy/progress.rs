@@ -26,6 +26,10 @@ pub struct Progress {
     /// Names given to a file that was copied already.
     pub hard_links: AtomicU64,
     pub bytes: AtomicU64,
+    /// Files whose copy was complete.
+    pub skipped: AtomicU64,
+    /// Files under temporary names, which a killed copy had left.
+    pub cleared: AtomicU64,
     pub errors: AtomicU64,
     /// Something was not copied because the copy was asked to stop.
     pub cut_short: AtomicBool,
@@ -61,6 +65,8 @@ impl Progress {
             others: AtomicU64::new(0),
             hard_links: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            cleared: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             cut_short: AtomicBool::new(false),
             expected_files: AtomicU64::new(0),
@@ -89,6 +95,12 @@ impl Progress {
     pub fn done(&self, what: &AtomicU64) {
         what.fetch_add(1, Ordering::Relaxed);
         self.tell_files();
+    }
+
+    /// A file of `bytes` needs no copy.
+    pub fn passed(&self, bytes: u64) {
+        self.skipped.fetch_add(1, Ordering::Relaxed);
+        self.bar.inc(bytes);
     }
 
     fn tell_files(&self) {
@@ -131,6 +143,7 @@ impl Progress {
             "symlinks": count(&self.symlinks),
             "others": count(&self.others),
             "hard_links": count(&self.hard_links),
+            "skipped": count(&self.skipped),
             "bytes": count(&self.bytes),
             "errors": count(&self.errors),
             "seconds": self.started.elapsed().as_secs_f64(),

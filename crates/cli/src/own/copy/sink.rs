@@ -37,9 +37,34 @@ pub struct Policy {
     pub umask: u32,
     /// No time is later than this one, and times of access are those of the last change.
     pub latest: Option<Time>,
+    /// Files whose copy is complete are left out ([`Policy::is_complete`]).
+    pub resume: bool,
+}
+
+/// What has a name in the destination and may be replaced.
+#[derive(Clone, Debug)]
+pub struct There<M> {
+    pub kind: FileKind,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// As if this run had made it.
+    pub made: M,
 }
 
 impl Policy {
+    /// Whether `there` is the whole copy of a file: a copy gets its name when it is whole, so size and time tell. When times are
+    /// kept they are the same, else the copy is not older than the file.
+    pub fn is_complete<M>(&self, facts: &Facts, there: &There<M>) -> bool {
+        let is_file = facts.kind == FileKind::Regular && there.kind == FileKind::Regular;
+        let in_time = match self.preserve {
+            true => keeps_time(facts.mtime, there.mtime),
+            false => there.mtime >= facts.mtime,
+        };
+        is_file && facts.size == there.size && in_time
+    }
+
     pub fn wanted(&self, facts: &Facts, xattrs: Vec<Xattr>) -> Wanted {
         let times = match self.latest {
             Some(latest) => {
@@ -67,6 +92,12 @@ impl Policy {
     }
 }
 
+/// Whether `kept` is what a file system made of `time`: some keep whole seconds, FAT even ones.
+fn keeps_time(time: Time, kept: Time) -> bool {
+    let lost = time.secs.wrapping_sub(kept.secs);
+    time == kept || kept.nanos == 0 && (lost == 0 || lost == 1 && kept.secs % 2 == 0)
+}
+
 /// Called with the length of every piece that was written. An error ends the copy of the file, and the part already written
 /// is removed.
 pub type Moved<'a> = &'a (dyn Fn(u64) -> Result<(), CopyError> + Sync);
@@ -77,6 +108,26 @@ pub trait Sink: Sync {
     type Dir: Clone + Send + Sync;
     /// A copy that may get more names.
     type Made: Clone + Send;
+
+    /// What has `name` in a folder; `None` if nothing has it.
+    ///
+    /// # Errors
+    /// It cannot be replaced by what is wanted.
+    fn look(
+        &self,
+        dir: &Self::Dir,
+        name: &[u8],
+        wanted: &Wanted,
+    ) -> Result<Option<There<Self::Made>>, CopyError>;
+
+    /// The folder `name` in a folder; `None` if nothing has that name. For a dry run.
+    fn enter(&self, dir: &Self::Dir, name: &[u8]) -> Result<Option<Self::Dir>, CopyError>;
+
+    /// Removes what a killed copy left in the folder under temporary names. Gives how many files that were.
+    fn clear(&self, dir: &Self::Dir) -> Result<u64, CopyError>;
+
+    /// The complete copy with that name is left as it is.
+    fn kept(&self, _dir: &Self::Dir, _name: &[u8]) {}
 
     /// Makes a folder, or finds the one that is there.
     fn make_dir(&self, dir: &Self::Dir, name: &[u8], wanted: &Wanted) -> Result<Self::Dir, CopyError>;
@@ -112,5 +163,20 @@ pub trait Sink: Sync {
     /// What is to be said at the end.
     fn remark(&self) -> Option<String> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_kept_as_finely_as_the_file_system_can() {
+        let time = |secs, nanos| Time { secs, nanos };
+        assert!(keeps_time(time(7, 5), time(7, 5)) && keeps_time(time(7, 5), time(7, 0)));
+        assert!(keeps_time(time(7, 5), time(6, 0)), "FAT");
+        assert!(!keeps_time(time(8, 5), time(7, 0)) && !keeps_time(time(7, 5), time(7, 4)));
+        assert!(!keeps_time(time(9, 0), time(6, 0)) && !keeps_time(time(6, 0), time(7, 0)));
+        assert!(!keeps_time(time(i64::MIN, 0), time(i64::MAX, 0)));
     }
 }

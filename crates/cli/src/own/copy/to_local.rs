@@ -14,15 +14,16 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use xattr::FileExt as _;
 use zpl::{FileKind, Time};
 
 use super::content::Content;
 use super::error::{CopyError, made_twice, writing};
+use super::facts::Facts;
 use super::folder::{self, FileId, Folder, proc_path};
-use super::sink::{Moved, Sink, Wanted};
+use super::sink::{Moved, Sink, There, Wanted};
 
 /// Bytes in which files are handed over.
 const RECORD: u64 = 1 << 20;
@@ -47,6 +48,15 @@ pub struct Made {
     name: Vec<u8>,
     id: FileId,
     kind: FileKind,
+}
+
+/// What is to be made.
+struct New<'a> {
+    dir: &'a Arc<Folder>,
+    name: &'a [u8],
+    kind: FileKind,
+    /// It is complete in one step. A killed copy would leave half of anything else.
+    at_once: bool,
 }
 
 /// A file whose attributes are to be set.
@@ -138,11 +148,10 @@ impl ToLocal {
     }
 
     /// Makes a file, link or device with `create`, calls `complete` for it, and gives it its name. `create` must fail where
-    /// something has the name. An old file is replaced when its successor is complete.
+    /// something has the name. What is not made at once, or replaces something, has a temporary name until it is complete.
     fn place(
         &self,
-        (dir, name): (&Arc<Folder>, &[u8]),
-        kind: FileKind,
+        New { dir, name, kind, at_once }: New,
         create: impl Fn(&OwnedFd, &[u8]) -> Result<OwnedFd, Errno>,
         complete: impl FnOnce(OwnedFd) -> Result<(), CopyError>,
     ) -> Result<Made, CopyError> {
@@ -150,7 +159,8 @@ impl ToLocal {
             return Err(CopyError::destination("its name is no name of a file"));
         }
         let at = dir.descriptor().map_err(writing)?;
-        let (new, id, temporary) = match register(dir, &at, name, &create) {
+        let registered = if at_once { register(dir, &at, name, &create) } else { Err(Errno::EXIST) };
+        let (new, id, temporary) = match registered {
             Ok((new, id)) => (new, id, None),
             Err(Errno::EXIST) => {
                 replaceable(dir, &at, name, kind)?;
@@ -179,7 +189,7 @@ impl ToLocal {
     ) -> Result<(Vec<u8>, OwnedFd, FileId), CopyError> {
         for _ in 0..TEMPORARY_MAX {
             let number = self.temporary.fetch_add(1, Ordering::Relaxed);
-            let other = format!(".cenote-{}-{number}", std::process::id()).into_bytes();
+            let other = folder::temporary(number);
             match register(dir, at, &other, create) {
                 Ok((new, id)) => return Ok((other, new, id)),
                 Err(Errno::EXIST) => {}
@@ -241,6 +251,15 @@ impl ToLocal {
             file.set_len(wanted.size).map_err(writing)?;
         }
         Ok(())
+    }
+}
+
+/// Why what has the name of a folder cannot be entered.
+fn no_folder(error: Errno) -> CopyError {
+    match error {
+        // Not by way of a link, which may be part of what is copied.
+        Errno::LOOP | Errno::NOTDIR => CopyError::destination("something that is no directory has that name"),
+        error => writing(error),
     }
 }
 
@@ -314,6 +333,55 @@ impl Sink for ToLocal {
     type Dir = Arc<Folder>;
     type Made = Made;
 
+    fn look(
+        &self,
+        dir: &Arc<Folder>,
+        name: &[u8],
+        wanted: &Wanted,
+    ) -> Result<Option<There<Made>>, CopyError> {
+        let at = dir.descriptor().map_err(writing)?;
+        replaceable(dir, &at, name, wanted.kind)?;
+        let stat = match folder::look(&at, name) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(writing(error)),
+        };
+        let Facts { kind, size, mtime, .. } = Facts::of_local(&stat)?;
+        let made = Made { folder: dir.clone(), name: name.to_vec(), id: FileId::from(&stat), kind };
+        Ok(Some(There { kind, size, mtime, made }))
+    }
+
+    fn enter(&self, dir: &Arc<Folder>, name: &[u8]) -> Result<Option<Arc<Folder>>, CopyError> {
+        match dir.enter(name, false) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(no_folder(error)),
+        }
+    }
+
+    fn clear(&self, dir: &Arc<Folder>) -> Result<u64, CopyError> {
+        // A folder that was there and may not be read has nothing that could be found.
+        let Ok(file) = dir.open() else { return Ok(0) };
+        let mut found = Vec::new();
+        for entry in Dir::new(file).map_err(writing)? {
+            let entry = entry.map_err(writing)?;
+            let name = entry.file_name().to_bytes();
+            let ended = |process: u32| !std::path::Path::new(&format!("/proc/{process}")).exists();
+            if folder::writer_of(name).is_some_and(ended) {
+                found.push(name.to_vec());
+            }
+        }
+        let at = dir.descriptor().map_err(writing)?;
+        let mut cleared = 0;
+        for name in found {
+            if folder::look(&at, &name).is_ok_and(|there| type_of(&there) == FileType::RegularFile) {
+                rustix::fs::unlinkat(&*at, OsStr::from_bytes(&name), AtFlags::empty()).map_err(writing)?;
+                cleared += 1;
+            }
+        }
+        Ok(cleared)
+    }
+
     fn make_dir(&self, dir: &Arc<Folder>, name: &[u8], wanted: &Wanted) -> Result<Arc<Folder>, CopyError> {
         if !folder::is_one_name(name) {
             return Err(CopyError::destination("its name is no name of a folder"));
@@ -326,13 +394,7 @@ impl Sink for ToLocal {
             Err(Errno::EXIST) => false,
             Err(error) => return Err(writing(error)),
         };
-        let folder = dir.enter(name, is_new).map_err(|error| match error {
-            // Not by way of a link, which may be part of what is copied.
-            Errno::LOOP | Errno::NOTDIR => {
-                CopyError::destination("something that is no directory has that name")
-            }
-            error => writing(error),
-        })?;
+        let folder = dir.enter(name, is_new).map_err(no_folder)?;
         let mut filled = self.filled.lock().expect("no code panics while holding this table");
         match filled.entry(folder.id()) {
             Entry::Occupied(first) => first.get().clone().ok_or_else(made_twice),
@@ -373,7 +435,7 @@ impl Sink for ToLocal {
         let create = |at: &OwnedFd, name: &[u8]| {
             folder::open_at(at, name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode(bits))
         };
-        self.place((dir, name), FileKind::Regular, create, |new| {
+        self.place(New { dir, name, kind: FileKind::Regular, at_once: false }, create, |new| {
             let file = File::from(new);
             self.fill(&file, wanted, content, moved)?;
             self.dress(&Dressed::Open(&file), wanted)
@@ -405,7 +467,7 @@ impl Sink for ToLocal {
             }
             folder::open_path(at, name)
         };
-        self.place((dir, name), wanted.kind, create, |new| {
+        self.place(New { dir, name, kind: wanted.kind, at_once: true }, create, |new| {
             is_ours(&new, wanted)?;
             self.dress(&Dressed::Place(&new, proc_path(&new)), wanted)
         })
@@ -413,12 +475,20 @@ impl Sink for ToLocal {
 
     fn link(&self, made: &Made, dir: &Arc<Folder>, name: &[u8]) -> Result<(), CopyError> {
         let from = made.folder.descriptor().map_err(writing)?;
+        let at = dir.descriptor().map_err(writing)?;
+        if folder::look(&at, name).is_ok_and(|there| FileId::from(&there) == made.id) {
+            return match Arc::ptr_eq(&made.folder, dir) && made.name == name {
+                true => Err(made_twice()),
+                // An earlier copy gave it this name, too.
+                false => Ok(()),
+            };
+        }
         let create = |at: &OwnedFd, name: &[u8]| {
             let (old, new) = (OsStr::from_bytes(&made.name), OsStr::from_bytes(name));
             rustix::fs::linkat(&*from, old, at, new, AtFlags::empty())?;
             folder::open_path(at, name)
         };
-        let linked = self.place((dir, name), made.kind, create, |new| {
+        let linked = self.place(New { dir, name, kind: made.kind, at_once: true }, create, |new| {
             let stat = rustix::fs::fstat(&new).map_err(writing)?;
             if FileId::from(&stat) == made.id {
                 return Ok(());

@@ -10,7 +10,8 @@ use zpl::{Error, FileKind, Filesystem, NewNode, NotCloned, Replace, SetAttr, Tim
 
 use super::content::{Chunk, Content};
 use super::error::{CopyError, made_twice, writing};
-use super::sink::{Moved, Sink, Wanted};
+use super::folder;
+use super::sink::{Moved, Sink, There, Wanted};
 use crate::files::pools::Kernel;
 use crate::own::Reflink;
 
@@ -27,6 +28,8 @@ pub struct ToPool {
     filled: Mutex<HashMap<ObjectId, Option<PoolDir>>>,
     several_sources: bool,
     reflink: Reflink,
+    /// Files have their names from the start: the whole pool is thrown away when the copy fails.
+    named_first: bool,
 }
 
 /// A folder of the file system.
@@ -58,7 +61,13 @@ impl ToPool {
         let record = fs.dataset().settings().record_size;
         let (temporary, filled) = (AtomicU64::new(0), Mutex::default());
         let reflink = Reflink::Auto;
-        ToPool { fs, record, owner, number, temporary, kernel, filled, several_sources, reflink }
+        let named_first = false;
+        ToPool { fs, record, owner, number, temporary, kernel, filled, several_sources, reflink, named_first }
+    }
+
+    /// The same; files have their names before they are complete.
+    pub fn naming_first(self) -> ToPool {
+        ToPool { named_first: true, ..self }
     }
 
     /// The same; copies share blocks as `reflink` says.
@@ -125,17 +134,19 @@ impl ToPool {
         }
     }
 
-    /// Makes something with `create`, calls `complete` for it, and gives it its name. Something else that has the name is
-    /// replaced when its successor is complete, unless this run made it.
+    /// Makes something with `create`, calls `complete` for it, and gives it its name. What is not made `at_once`, so in one
+    /// transaction, has a temporary name until it is complete: a killed copy leaves no half of it. Something else that has the
+    /// name is replaced when its successor is complete, unless this run made it.
     fn place(
         &self,
-        (dir, name): (&PoolDir, &[u8]),
+        (dir, name, at_once): (&PoolDir, &[u8], bool),
         wanted: &Wanted,
         create: impl FnOnce(&[u8]) -> Result<ObjectId, Error>,
         complete: impl FnOnce(ObjectId) -> Result<(), CopyError>,
     ) -> Result<ObjectId, CopyError> {
         let mut made = dir.made();
-        if self.replaceable(dir, &made, name, wanted)?.is_none() {
+        let old = self.replaceable(dir, &made, name, wanted)?;
+        if old.is_none() && (at_once || self.named_first) {
             let id = create(name).map_err(writing)?;
             made.insert(id);
             drop(made);
@@ -183,7 +194,7 @@ impl ToPool {
     fn free_name(&self, dir: &PoolDir) -> Result<Vec<u8>, CopyError> {
         loop {
             let number = self.temporary.fetch_add(1, Ordering::Relaxed);
-            let other = format!(".cenote-{}-{number}", std::process::id()).into_bytes();
+            let other = folder::temporary(number);
             if self.fs.lookup(dir.id, &other).map_err(writing)?.is_none() {
                 return Ok(other);
             }
@@ -312,6 +323,43 @@ impl Sink for ToPool {
     type Dir = PoolDir;
     type Made = ObjectId;
 
+    fn look(
+        &self,
+        dir: &PoolDir,
+        name: &[u8],
+        wanted: &Wanted,
+    ) -> Result<Option<There<ObjectId>>, CopyError> {
+        let Some(id) = self.replaceable(dir, &dir.made(), name, wanted)? else { return Ok(None) };
+        let stat = self.fs.stat(id).map_err(writing)?;
+        Ok(Some(There { kind: stat.kind, size: stat.size, mtime: stat.mtime, made: id }))
+    }
+
+    fn enter(&self, dir: &PoolDir, name: &[u8]) -> Result<Option<PoolDir>, CopyError> {
+        match self.fs.lookup(dir.id, name).map_err(writing)? {
+            None => Ok(None),
+            Some((id, FileKind::Directory)) => Ok(Some(self.dir(id))),
+            Some(_) => Err(CopyError::destination("something that is no directory has that name")),
+        }
+    }
+
+    fn clear(&self, dir: &PoolDir) -> Result<u64, CopyError> {
+        // Nobody but this process changes the pool.
+        let ended = |process: u32| process != std::process::id();
+        let mut found = Vec::new();
+        for entry in self.fs.entries(dir.id).map_err(writing)? {
+            let entry = entry.map_err(writing)?;
+            if entry.kind == FileKind::Regular && folder::writer_of(&entry.name).is_some_and(ended) {
+                found.push(entry);
+            }
+        }
+        for entry in &found {
+            self.fs.unlink(dir.id, &entry.name).map_err(writing)?;
+            self.kernel.entry(dir.id, &entry.name);
+            self.kernel.node(entry.id);
+        }
+        Ok(found.len() as u64)
+    }
+
     fn make_dir(&self, dir: &PoolDir, name: &[u8], wanted: &Wanted) -> Result<PoolDir, CopyError> {
         let folder = match self.fs.create(dir.id, name, &self.new_node(wanted)) {
             Ok(id) => {
@@ -362,7 +410,7 @@ impl Sink for ToPool {
         let new = self.new_node(wanted);
         let create = |name: &[u8]| self.fs.create(dir.id, name, &new);
         if wanted.size > 0 && self.may_share(content) {
-            return self.place((dir, name), wanted, create, |id| {
+            return self.place((dir, name, false), wanted, create, |id| {
                 self.share(id, content, wanted, moved)?;
                 self.complete(id, wanted)
             });
@@ -378,9 +426,10 @@ impl Sink for ToPool {
             moved(wanted.size)?;
             let bytes = first.take().map(Chunk::into_vec).unwrap_or_default();
             let create = |name: &[u8]| self.fs.create_with(dir.id, name, &new, bytes);
-            return self.place((dir, name), wanted, create, |id| self.set_xattrs(id, wanted));
+            let at_once = wanted.xattrs.is_empty();
+            return self.place((dir, name, at_once), wanted, create, |id| self.set_xattrs(id, wanted));
         }
-        self.place((dir, name), wanted, create, |id| {
+        self.place((dir, name, false), wanted, create, |id| {
             self.fill(id, first.take(), content, wanted, moved)?;
             self.complete(id, wanted)
         })
@@ -398,7 +447,7 @@ impl Sink for ToPool {
             FileKind::Symlink => self.fs.symlink(dir.id, name, &new, target),
             _ => self.fs.create(dir.id, name, &new),
         };
-        self.place((dir, name), wanted, create, |id| self.set_xattrs(id, wanted))
+        self.place((dir, name, true), wanted, create, |id| self.set_xattrs(id, wanted))
     }
 
     fn link(&self, file: &ObjectId, dir: &PoolDir, name: &[u8]) -> Result<(), CopyError> {

@@ -92,14 +92,21 @@ pub fn run(generate: &Generate, console: &mut Console) -> Result<(), Failure> {
             ]),
         }
     }
+    let mut written = Vec::new();
     for (name, text) in files {
         let path = generate.dir.join(name);
         write(&path, &text).map_err(|error| {
             Failure::refused(format!("cannot write '{}': {}", path.display(), io_words(&error)))
         })?;
-        console.line(&path.display().to_string())?;
+        written.push(path.display().to_string());
     }
-    Ok(())
+    if generate.json {
+        return console.line(&serde_json::json!({ "schema": 1, "files": written }).to_string());
+    }
+    if console.is_quiet() {
+        return Ok(());
+    }
+    written.iter().try_for_each(|path| console.line(path))
 }
 
 fn write(path: &Path, text: &str) -> std::io::Result<()> {

@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use serde_json::json;
+
 use super::chain::Chain;
 use super::existing::{Existing, datasets, snapshots_of};
 use super::{MADE_BY, name_now};
@@ -48,9 +50,9 @@ pub struct Backup {
     /// Instead: read all streams of a folder again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["recursive", "raw", "source", "destination"])]
     pub verify: Option<PathBuf>,
-    /// Print nothing.
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// One JSON object for each snapshot that was sent, or each stream that was read again.
+    #[arg(long)]
+    pub json: bool,
     #[arg(value_name = "SOURCE", required_unless_present = "verify")]
     pub source: Option<String>,
     #[arg(value_name = "DEST", required_unless_present = "verify")]
@@ -107,7 +109,7 @@ impl Destination {
 /// The source is not there. One of several datasets that cannot be sent is complained about.
 pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     if let Some(folder) = &args.verify {
-        return verify(folder, args.quiet, console);
+        return verify(folder, args.json, console);
     }
     let (Some(source), Some(destination)) = (&args.source, &args.destination) else {
         return Err(Failure::usage("missing source or destination"));
@@ -150,14 +152,18 @@ fn make(zfs: &Zfs, top: &str, recursive: bool) -> Result<String, Failure> {
     Ok(name)
 }
 
-fn verify(folder: &Path, quiet: bool, console: &mut Console) -> Result<(), Failure> {
+fn verify(folder: &Path, with_json: bool, console: &mut Console) -> Result<(), Failure> {
     let chain = Chain::open(folder, false)?;
     if chain.links.is_empty() {
         return Err(Failure::refused(format!("there is no backup in '{}'", folder.display())));
     }
     for link in &chain.links {
         match chain.verify(link) {
-            Ok(()) if quiet => {}
+            Ok(()) if with_json => {
+                console
+                    .line(&json!({ "file": link.file, "bytes": link.bytes, "verified": true }).to_string())?;
+            }
+            Ok(()) if console.is_quiet() => {}
             Ok(()) => console.line(&format!("{}: {} as written", link.file, counted(link.bytes, "byte")))?,
             Err(failure) => console.complain(failure)?,
         }
@@ -168,6 +174,16 @@ fn verify(folder: &Path, quiet: bool, console: &mut Console) -> Result<(), Failu
         console.complain(Failure::refused(line))?;
     }
     Ok(())
+}
+
+/// A snapshot that is at its destination.
+struct Done<'a> {
+    sent: &'a Existing,
+    /// What the increment started from; `None` for a full stream, and for what was there before.
+    from: Option<&'a Existing>,
+    to: String,
+    /// Bytes of the stream; `None` where none was written to a file.
+    bytes: Option<u64>,
 }
 
 /// The backup of one dataset.
@@ -220,7 +236,8 @@ impl One<'_> {
             false => Vec::new(),
         };
         if have.iter().any(|one| one.guid == sent.guid) {
-            self.tell(&format!("{}: {to} has it", sent.full), console)?;
+            let done = Done { sent, from: None, to: to.to_owned(), bytes: None };
+            self.end(&format!("{}: {to} has it", sent.full), &done, console)?;
             return Ok(None);
         }
         let older = || there.iter().filter(|one| one.txg < sent.txg).rev();
@@ -243,7 +260,8 @@ impl One<'_> {
             return Err(Failure::refused(format!("'{to}' did not become a copy of '{}'", sent.full)));
         }
         let from = base.as_ref().map(|base| format!(" from @{}", base.name())).unwrap_or_default();
-        self.tell(&format!("{}{from} -> {to}", sent.full), console)?;
+        let done = Done { sent, from: base.as_ref(), to: to.to_owned(), bytes: None };
+        self.end(&format!("{}{from} -> {to}", sent.full), &done, console)?;
         Ok(base)
     }
 
@@ -290,7 +308,9 @@ impl One<'_> {
         let mut chain = Chain::open(folder, true)?;
         let last = chain.last().map(|link| link.guid);
         if last == Some(sent.guid) {
-            self.tell(&format!("{}: '{}' has it", sent.full, folder.display()), console)?;
+            let to = folder.display().to_string();
+            let line = format!("{}: '{to}' has it", sent.full);
+            self.end(&line, &Done { sent, from: None, to, bytes: None }, console)?;
             return Ok(None);
         }
         let base = there.iter().find(|one| Some(one.guid) == last && one.txg < sent.txg).cloned();
@@ -310,13 +330,9 @@ impl One<'_> {
         // Nothing of it was kept, so it is no use any more.
         let forget = |_: &Failure| self.forget(sent);
         let link = chain.add((&sent.full, sent.guid, from), stream, || ended(sender)).inspect_err(forget)?;
-        let line = format!(
-            "{} -> {} ({})",
-            sent.full,
-            folder.join(&link.file).display(),
-            counted(link.bytes, "byte")
-        );
-        self.tell(&line, console)?;
+        let to = folder.join(&link.file).display().to_string();
+        let line = format!("{} -> {to} ({})", sent.full, counted(link.bytes, "byte"));
+        self.end(&line, &Done { sent, from: base.as_ref(), to, bytes: Some(link.bytes) }, console)?;
         Ok(base)
     }
 
@@ -361,11 +377,22 @@ impl One<'_> {
         Ok(())
     }
 
+    /// Says a line to people.
     fn tell(&self, line: &str, console: &mut Console) -> Result<(), Failure> {
-        match self.args.quiet {
+        match self.args.json || console.is_quiet() {
             true => Ok(()),
             false => console.line(line),
         }
+    }
+
+    /// Says what became of the snapshot; `line` is for people.
+    fn end(&self, line: &str, done: &Done, console: &mut Console) -> Result<(), Failure> {
+        if !self.args.json {
+            return self.tell(line, console);
+        }
+        let Done { sent, from, to, bytes } = done;
+        let from = from.map(|base| &base.full);
+        console.line(&json!({ "snapshot": sent.full, "from": from, "to": to, "bytes": bytes }).to_string())
     }
 }
 

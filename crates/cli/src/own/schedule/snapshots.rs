@@ -41,9 +41,6 @@ pub struct Snapshots {
     /// Say what would be made and removed, and do nothing.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Print nothing.
-    #[arg(short, long)]
-    pub quiet: bool,
     /// What was made and removed, in JSON.
     #[arg(long)]
     pub json: bool,
@@ -122,7 +119,7 @@ fn make(
 }
 
 fn told(args: &Snapshots, what: &str, full: &str, console: &mut Console) -> Result<(), Failure> {
-    match args.quiet || args.json {
+    match args.json || console.is_quiet() {
         true => Ok(()),
         false => console.line(&format!("{what} {full}")),
     }
