@@ -537,15 +537,18 @@ fn a_dry_run_says_what_a_copy_does_and_writes_nothing() {
     let steps = bed.run(&["cp", "-rn", "--json", "tank/fs:/src/d", "out"]).objects();
     assert_eq!((steps.len(), &steps[1]["path"], &steps[1]["bytes"]), (3, &"out/b".into(), &1.into()));
     assert_eq!((&steps[2]["dry_run"], &steps[2]["created"]), (&true.into(), &2.into()));
-    assert_eq!(bed.run(&["cp", "-rnq", "src", "out"]).good().lines().count(), 1);
+    assert_eq!(bed.run(&["cp", "-rnq", "src", "tank/fs:/other"]).good().lines().count(), 1);
     // What the copy refuses, the dry run refuses.
     fs::create_dir_all(bed.path("taken/a")).expect("made");
     let refused = bed.run(&["cp", "-rn", "tank/fs:/src/.", "taken"]);
     assert!(refused.status == 1 && refused.err.contains("a directory has that name"), "{refused:?}");
     assert_eq!(fs::read_dir(bed.path("taken")).expect("there").count(), 1);
     // A reader that goes away ends it.
-    let mut child =
-        bed.command(&["cp", "-rn", "src", "out"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut child = bed
+        .command(&["cp", "-rn", "src", "tank/fs:/other"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
     drop(child.stdout.take());
     assert!([Some(0), Some(141)].contains(&child.wait().expect("it ends").code()));
     bed.run(&["zpool", "export", "tank"]).good();
