@@ -274,13 +274,13 @@ fn a_device_that_comes_back_after_a_removal_gets_what_was_copied_without_it() {
     story.forget_unasked_syncs();
     story.sync();
     // Once while it goes on, once after.
-    story.pool().online_disk(other, Arc::new(story.disk(2))).expect("it is there");
-    story.pool().resilver().expect("it begins");
+    let joined = story.pool().online_disk(other, Arc::new(story.disk(2))).expect("it is there");
+    story.pool().resilver_joined(joined).expect("it begins");
     story.pool().wait_scrub().expect("it ends");
     story.pool().wait_removed().expect("all is copied");
     let new = disks(&story, 1).remove(0);
-    story.pool().replace(replaced, new).expect("it fits");
-    story.pool().resilver().expect("it begins");
+    let joined = story.pool().replace(replaced, new).expect("it fits");
+    story.pool().resilver_joined(joined).expect("it begins");
     story.pool().wait_scrub().expect("it is resilvered");
     story.forget_unasked_syncs();
     story.sync().expect_clean();
@@ -297,10 +297,10 @@ fn a_device_that_comes_back_after_a_removal_gets_what_was_copied_without_it() {
 fn a_vdev_that_cannot_all_be_read_stays() {
     let mut story = Story::on(Machine { copied_at_once: 70_000, ..Machine::striped(3) }, 6);
     story.write("/a", noise(2_000_000, 3)).sync();
-    // The last blocks of the disk that hold something: those before are copied by then.
+    // The last blocks of the disk that hold something: those before are copied by then. Its labels can be read.
     let used = story.pool().info().vdev_space[&1].allocated;
     let end = (4 << 20) + used;
-    story.disk(1).inject(Fault::ReadError(end - 100_000..1 << 30));
+    story.disk(1).inject(Fault::ReadError(end - 100_000..end + (1 << 20)));
     let gone = story.pool().info().config.tree.children[1].guid;
     story.pool().remove(gone).expect("the others have room for it");
     story.forget_unasked_syncs();
