@@ -191,6 +191,96 @@ fn copies_are_counted_and_packed_files_are_noticed() {
     assert!(["lz4", "off"].contains(&packed.compression.as_str()));
 }
 
+/// The contents of the files of the sample.
+fn sample_files() -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/corpus");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut packed: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "zst")).collect();
+    packed.sort();
+    let unpack = |path| {
+        let packed = std::fs::read(path).unwrap();
+        let size = zstd_safe::get_frame_content_size(&packed).unwrap().unwrap();
+        let mut data = vec![0; size as usize];
+        zstd_safe::decompress(&mut data[..], &packed).unwrap();
+        data
+    };
+    packed.iter().map(unpack).collect()
+}
+
+/// A pool with the files of a folder in a dataset with `dedup`, as advised: its ratio in hundredths, and the bytes of its tables in memory.
+fn deduplicated(folder: &std::path::Path, advice: &Advice) -> (u64, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(1 << 30).unwrap();
+    let options = pool::Options::default();
+    let property = |name: &str, word: &str| {
+        (name.to_owned(), pool::props::dataset::parse(name).unwrap().parse_value(word).unwrap())
+    };
+    let pick = &advice.picks[0];
+    let mut spec = pool::CreateSpec::new(
+        "tank",
+        vec![std::sync::Arc::new(
+            pool::open_disk(&image, storage::host::Access::ReadWrite { exclusive: true }).unwrap(),
+        )],
+        pool::NewFilesystem::plain(&options.host),
+        zpl::initialiser(),
+    );
+    spec.ashift = Some(advice.ashift);
+    spec.root_properties = vec![
+        property("dedup", "on"),
+        property("compression", &pick.compression),
+        property("recordsize", &pick.recordsize.to_string()),
+    ];
+    let pool = pool::Pool::create(spec, options).unwrap();
+    let fs = zpl::Filesystem::open(pool.open("tank").unwrap()).unwrap();
+    for (number, entry) in std::fs::read_dir(folder).unwrap().enumerate() {
+        let data = std::fs::read(entry.unwrap().path()).unwrap();
+        let new = zpl::NewNode::new(zpl::FileKind::Regular, 0o644);
+        let id = fs.create(fs.root(), format!("f{number}").as_bytes(), &new).unwrap();
+        fs.write(id, 0, &data).unwrap();
+    }
+    drop(fs);
+    pool.sync().unwrap();
+    (pool.info().dedup.ratio_percent(), pool.dedup().unwrap().figures.in_core)
+}
+
+#[test]
+fn what_deduplication_does_is_foretold_within_two_per_cent() {
+    let dir = tempfile::tempdir().unwrap();
+    // Files of the sample, some twice, one with a part of another.
+    let all: Vec<Vec<u8>> = sample_files();
+    for (number, data) in all.iter().enumerate() {
+        std::fs::write(dir.path().join(format!("{number}")), data).unwrap();
+        if number % 3 == 0 {
+            std::fs::write(dir.path().join(format!("{number}-again")), data).unwrap();
+        }
+        if number % 5 == 0 {
+            let part = &data[..data.len() / 2 / 4096 * 4096];
+            std::fs::write(dir.path().join(format!("{number}-part")), [part, b"end"].concat()).unwrap();
+        }
+    }
+    for (recordsize, compression) in [(512, "off"), (4096, "lz4")] {
+        let question = Question {
+            dedup: true,
+            compressions: vec![compression.to_owned()],
+            recordsizes: vec![recordsize],
+            ashift: 9,
+            ..question()
+        };
+        let advice = advise(&question, vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap();
+        assert!(advice.dedup.exact);
+        let (percent, in_core) = deduplicated(dir.path(), &advice);
+        let (foretold, memory) = (advice.dedup.ratio, advice.dedup.memory_bytes);
+        println!(
+            "{recordsize}: {foretold:.3} of {percent}, {memory:.0} of {in_core}, {} entries",
+            advice.dedup.entries
+        );
+        assert!((foretold * 100.0 / (percent as f64 + 0.5) - 1.0).abs() < 0.02, "{foretold} of {percent}");
+        assert!((memory / in_core as f64 - 1.0).abs() < 0.02, "{memory} of {in_core}");
+    }
+}
+
 /// Text of so many bytes that differs from place to place.
 fn text(number: usize, bytes: usize) -> Vec<u8> {
     let line =

@@ -89,6 +89,7 @@ mod zpool_clear;
 mod zpool_condense;
 mod zpool_create;
 mod zpool_create_wanted;
+mod zpool_ddtprune;
 mod zpool_destroy;
 mod zpool_detach;
 mod zpool_devices;
@@ -206,7 +207,7 @@ static ZPOOL: &[&Command] = &[
     &zpool_set::COMMAND,
     &zpool_sync::COMMAND,
     &zpool_wait::COMMAND,
-    &not_yet::zpool::DDTPRUNE,
+    &zpool_ddtprune::COMMAND,
     &zpool_condense::COMMAND,
 ];
 

@@ -10,7 +10,11 @@ use crate::Result;
 use crate::io::BlockIo;
 use crate::policy::Policy;
 
-/// Allocation and accounting, implemented by the pool for one dataset or the MOS.
+/// Reads what [`Space::find_shared`] will need for a block that is complete but for its place, so that the sync thread finds it in memory. It
+/// is called on other threads. What cannot be read is left to the sync thread.
+pub type LookAhead = Box<dyn Fn(&Block) + Send + Sync>;
+
+/// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
 pub trait Space {
     /// Allocates a block: all its copies or none.
     ///
@@ -31,8 +35,13 @@ pub trait Space {
     /// If the table cannot be read.
     fn find_shared(&mut self, block: &Block, copies: u8) -> Result<Option<Block>>;
 
-    /// Whether the table takes new entries. If it does not, a block that is not in it is written as usual.
-    fn takes_shared(&self) -> bool;
+    /// What reads for look-ups that are about to come, if that takes time.
+    fn look_ahead(&self) -> Option<LookAhead> {
+        None
+    }
+
+    /// Whether the table takes `block`, which was not found in it. Where it does not, the block is written like any other.
+    fn takes_shared(&self, block: &Block, copies: u8) -> bool;
 
     /// Adds one reference to `block`, which was written with this many copies. [`Space::find_shared`] found it, or it is new
     /// and gets an entry.

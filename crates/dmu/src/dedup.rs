@@ -27,7 +27,7 @@ impl SyncCtx<'_, '_> {
     pub(crate) fn share(&mut self, plan: Plan, block: &Block, payload: Option<&Payload>) -> Result<Share> {
         let Some(Dedup { verify, .. }) = plan.dedup else { return Ok(Share::No) };
         let Some(known) = self.space.find_shared(block, plan.copies)? else {
-            return Ok(if self.space.takes_shared() { Share::New } else { Share::No });
+            return Ok(if self.space.takes_shared(block, plan.copies) { Share::New } else { Share::No });
         };
         if verify && !self.is_same(&known, block, payload)? {
             return Ok(Share::No);

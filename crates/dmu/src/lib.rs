@@ -29,7 +29,7 @@ pub mod zap;
 
 pub use bound::KILLED;
 pub use budget::DirtyBudget;
-pub use context::{Space, SyncCtx};
+pub use context::{LookAhead, Space, SyncCtx};
 pub use error::Error;
 pub use head::{Head, NewObject, SealedForm};
 pub use io::BlockIo;

@@ -14,7 +14,7 @@ use format::{Compression, ObjectId, ObjectType, Txg};
 use storage::write::{Encoded, Encoding};
 use storage::{AsStored, Draft, Guard, Storage};
 
-use crate::context::SyncCtx;
+use crate::context::{LookAhead, SyncCtx};
 use crate::object::{Closed, Object, Spill};
 use crate::objset::{Frozen, Objset, Special, slots_at};
 use crate::place::write_objset_root;
@@ -112,11 +112,21 @@ enum Ready {
 }
 
 impl Turn<'_> {
-    /// Object and number of the block, and the result.
-    fn ready(&self, storage: &Storage, salt: &Arc<Salt>, txg: Txg) -> (usize, u64, Ready) {
+    /// The object and number of the block, and what became of it.
+    fn ready(
+        &self,
+        storage: &Storage,
+        salt: &Arc<Salt>,
+        txg: Txg,
+        look: Option<&LookAhead>,
+    ) -> (usize, u64, Ready) {
         match self {
             Turn::Leaf(guarded) => {
-                (guarded.leaf.owner, guarded.leaf.blkid, guarded.encode(storage, salt, txg))
+                let ready = guarded.encode(storage, salt, txg);
+                if let Some(look) = look.filter(|_| guarded.leaf.plan.dedup.is_some()) {
+                    guarded.look_ahead(&ready, look);
+                }
+                (guarded.leaf.owner, guarded.leaf.blkid, ready)
             }
             Turn::Cloned { owner, blkid, ptr } => (*owner, *blkid, Ready::Cloned(*ptr)),
         }
@@ -130,6 +140,22 @@ impl Guarded<'_> {
         let early = (*copies == 1).then(|| storage.take_early(draft, *recipe, txg)).flatten();
         let encode = || Ready::Encoded(storage.encode(draft, *recipe, salt, self.guard));
         early.map_or_else(encode, Ready::Written)
+    }
+
+    /// Has what the look-up in the dedup table needs read.
+    fn look_ahead(&self, ready: &Ready, look: &LookAhead) {
+        match ready {
+            Ready::Encoded(Encoded::Stored { payload, compression, checksum, .. }) => look(&Block {
+                lsize: self.leaf.draft.record().len() as u64,
+                psize: payload.bytes().len() as u64,
+                compression: *compression,
+                checksum_kind: self.leaf.plan.recipe.checksum,
+                checksum: *checksum,
+                ..Block::plain(ObjectType::PLAIN_FILE_CONTENTS, Txg(0))
+            }),
+            Ready::Written(block) => look(block),
+            Ready::Encoded(_) | Ready::Cloned(_) => {}
+        }
     }
 }
 
@@ -366,6 +392,7 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
     } else {
         let (storage, io, entropy) = (ctx.storage(), ctx.io, ctx.entropy);
         let (salt, workers, txg) = (storage.salt(), storage.workers(), ctx.txg);
+        let look = ctx.policy.dedup.and_then(|_| ctx.space.look_ahead());
         workers.map_ordered(
             storage::Caller::Waits,
             leaves.map(|(owner, blkid, content, plan)| match content {
@@ -376,7 +403,7 @@ fn sync_objects(ctx: &mut SyncCtx<'_, '_>, frozen: Frozen, counted: u8) -> Resul
                 }
             }),
             workers.count() * WINDOW_PER_WORKER,
-            |turn| turn.ready(storage, &salt, txg),
+            |turn| turn.ready(storage, &salt, txg, look.as_ref()),
             |(owner, blkid, ready)| {
                 advance(ctx, owner, &mut current)?;
                 let current = current.as_mut().expect("every leaf has an owner in the queue");

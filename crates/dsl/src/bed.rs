@@ -66,7 +66,7 @@ impl Space for Next {
         Ok(None)
     }
 
-    fn takes_shared(&self) -> bool {
+    fn takes_shared(&self, _: &Block, _: u8) -> bool {
         true
     }
 

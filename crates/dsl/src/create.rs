@@ -12,6 +12,7 @@ use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg};
 use crate::change::{Change, Effect};
 use crate::encrypt::Judged;
 use crate::mos::{FOLD_CASE, Mos};
+use crate::new_encryption::NewEncryption;
 use crate::new_head::{Initialise, NewFilesystem, NewHead};
 use crate::{Error, Result, available, bpobj, deadlist, props, tree, version};
 
@@ -266,10 +267,11 @@ impl Change<'_> {
         &mut self,
         name: &str,
         local: &[(String, props::Value)],
+        encryption: NewEncryption,
         init: &Initialise,
     ) -> Result<()> {
-        let plain = NewFilesystem::plain(&self.mos().host);
-        self.create_named(name, local, ObjsetType::Zvol, (&plain, init))
+        let new = NewFilesystem { encryption, ..NewFilesystem::plain(&self.mos().host) };
+        self.create_named(name, local, ObjsetType::Zvol, (&new, init))
     }
 
     fn create_named(

@@ -97,29 +97,20 @@ impl Change<'_> {
         if zap::count(&*mos.object(phys.snapnames_zap)?)? > 0 {
             return Err(Error::HasChildren(name.to_owned()));
         }
-        self.check_plain(dir_id, dir.head_dataset)?;
+        self.check_plain(dir.head_dataset)?;
         self.check_freeable(&phys.bp, phys.prev_snap_txg)?;
         if dir.origin.0 != 0 { self.check_deferred(dir.origin, 1) } else { Ok(()) }
     }
 
-    /// Refuses datasets with objects that this build cannot free.
-    fn check_plain(&self, dir_id: ObjectId, id: ObjectId) -> Result<()> {
+    /// Refuses what this build cannot take apart without leaving something behind.
+    fn check_plain(&self, id: ObjectId) -> Result<()> {
         let mos = self.mos();
-        let refuse = |what: &str| Err(Error::Unsupported(format!("destroying {what}")));
-        for (object, keys) in
-            [(dir_id, &["com.delphix:livelist"][..]), (id, &["com.delphix:remap_deadlist"][..])]
-        {
-            let object = mos.object(object)?;
-            if object.object_type() != format::ObjectType::ZAP_METADATA {
-                continue;
-            }
-            for key in keys {
-                if zap::lookup(&object, key.as_bytes())?.is_some() {
-                    return refuse(key);
-                }
-            }
+        let (key, object) = ("com.delphix:remap_deadlist", mos.object(id)?);
+        let is_zap = object.object_type() == format::ObjectType::ZAP_METADATA;
+        match is_zap && zap::lookup(&object, key.as_bytes())?.is_some() {
+            true => Err(Error::Unsupported(format!("destroying {key}"))),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Removes the dataset from its origin's clones.

@@ -30,6 +30,7 @@ pub mod keyring;
 pub mod keys;
 pub mod limits;
 pub mod list;
+pub mod livelist;
 pub mod local;
 pub mod mos;
 pub mod new_encryption;

@@ -2,7 +2,7 @@
 //!
 //! From:   ZAPs in the MOS, one for each checksum and class; their values after decompression.
 //! To:     `pool`, which looks blocks up by their checksum and counts their references.
-//! Source: docs/format/14-dedup-and-cloning.md §2, §3 (legacy tables).
+//! Source: docs/format/14-dedup-and-cloning.md §2, §3.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,6 +15,8 @@ use crate::{ByteOrder, Checksum, ChecksumKind, Compression, Corrupt, ObjectType,
 pub const KEY_WORDS: usize = 5;
 /// Slots of an entry: slot `n` is about a block that was written in `n` copies. Slot 0 is from old pools only.
 pub const SLOTS: usize = 4;
+/// The slot of an entry of a table with logs.
+pub const FLAT_SLOT: usize = 1;
 /// Bytes of an entry before compression.
 pub const ENTRY_SIZE: usize = SLOTS * SLOT_WORDS * 8;
 /// Key of the statistics in the object directory.
@@ -105,11 +107,13 @@ impl Slot {
     }
 }
 
-/// An entry of a legacy table.
+/// An entry. One of a table with logs has a single slot, [`FLAT_SLOT`], whatever the number of copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// By number of copies.
     pub slots: [Slot; SLOTS],
+    /// In a table with logs: when it changed last, in seconds.
+    pub changed: u64,
 }
 
 impl Entry {
@@ -156,6 +160,14 @@ impl Entry {
         }
     }
 
+    /// The entry of a table with logs.
+    #[must_use]
+    pub fn flat(slot: Slot, changed: u64) -> Entry {
+        let mut entry = Entry { changed, ..Entry::default() };
+        entry.slots[FLAT_SLOT] = slot;
+        entry
+    }
+
     /// The block of a slot, as it is freed or read.
     ///
     /// # Errors
@@ -189,6 +201,16 @@ pub enum Class {
 impl Class {
     /// All of them.
     pub const ALL: [Class; 3] = [Class::Ditto, Class::Duplicate, Class::Unique];
+
+    /// The number in records of logs.
+    #[must_use]
+    pub const fn to_disk(self) -> u64 {
+        match self {
+            Class::Ditto => 0,
+            Class::Duplicate => 1,
+            Class::Unique => 2,
+        }
+    }
 
     /// The word in names and texts.
     #[must_use]
@@ -277,7 +299,9 @@ impl Counts {
         Counts::from_words(core::array::from_fn(|i| a[i].saturating_add(b[i])))
     }
 
-    fn minus(&self, other: &Counts) -> Counts {
+    /// What is left without the other. Nothing falls below 0: figures from a disk may be anything.
+    #[must_use]
+    pub fn minus(&self, other: &Counts) -> Counts {
         let (a, b) = (self.words(), other.words());
         Counts::from_words(core::array::from_fn(|i| a[i].saturating_sub(b[i])))
     }

@@ -39,7 +39,13 @@ impl Bed {
         let plain = NewFilesystem::plain(&options.host);
         let spec = CreateSpec::new("tank", vec![disk], plain, zpl::initialiser());
         let pool = Arc::new(Pool::create(spec, options).unwrap());
-        pool.create_volume("tank/vol", Vec::new(), volume_initialiser(16 * MIB, 16 << 10)).unwrap();
+        pool.create_volume(
+            "tank/vol",
+            Vec::new(),
+            Default::default(),
+            volume_initialiser(16 * MIB, 16 << 10),
+        )
+        .unwrap();
         let weak = Arc::downgrade(&pool);
         let open = move |name: &str| {
             let pool = weak.upgrade().ok_or("no pool")?;

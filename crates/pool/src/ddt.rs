@@ -2,28 +2,34 @@
 //!
 //! From:   the sync of datasets, which looks up and enters blocks; whatever frees blocks.
 //! To:     the tables in the MOS, once a txg; blocks that nothing refers to any more, to be freed.
-//! Source: docs/format/14-dedup-and-cloning.md §2–§5, §7 (legacy tables).
+//! Source: docs/format/14-dedup-and-cloning.md §2–§7.
 //!
-//! Entries that the txg touches are in memory until they are stored. The tables themselves stay on the disks.
+//! Entries that the txg touches are in memory until they are stored: in the stores of a legacy table, in the log of a table that
+//! has logs (feature `fast_dedup`). What is in logs is in memory, too. The stores stay on the disks.
 
+mod flush;
 mod log;
+mod prune;
 mod store;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
 
-use dmu::{Objset, Tx, zap};
+use dmu::{LookAhead, Objset, Tx, zap};
 use dsl::props::AUTO;
 use format::blkptr::Block;
-use format::ddt::{Class, Counts, Entry, KINDS, Key, Slot};
-use format::{ChecksumKind, ObjectId};
+use format::ddt::{Class, Counts, Entry, FLAT_SLOT, KINDS, Key, Slot};
+use format::{ChecksumKind, ObjectId, features};
 use storage::Vdevs;
+use storage::allocator::{self, Allocator};
 
-use self::log::Log;
+use self::log::{Flat, Logged};
 use self::store::Kind;
 use crate::Result;
+use crate::features::Features;
 use crate::mos::DIRECTORY;
 
-pub(crate) use self::store::block_bytes;
+pub(crate) use self::prune::Cut;
 pub use self::store::{Figures, Store};
 
 /// The pool property that limits the tables.
@@ -31,11 +37,42 @@ const QUOTA: &[u8] = b"dedup_table_quota";
 /// With this many entries in memory, they are stored before the txg ends.
 const LIVE_MAX: usize = 1 << 16;
 
+/// What tables are written with.
+#[derive(Clone, Copy)]
+pub(crate) struct Means<'a> {
+    pub(crate) mos: &'a Objset,
+    pub(crate) tx: &'a Tx,
+    pub(crate) vdevs: &'a Vdevs,
+    /// Of new ZAPs.
+    pub(crate) salt: u64,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+}
+
+/// Where an entry was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nowhere,
+    Store(Class),
+    /// In a log; this store has an older version of it.
+    Log(Option<Class>),
+}
+
+impl Found {
+    /// The store that has a version of it.
+    fn class(self) -> Option<Class> {
+        match self {
+            Found::Nowhere => None,
+            Found::Store(class) => Some(class),
+            Found::Log(class) => class,
+        }
+    }
+}
+
 /// An entry that the syncing txg touches.
 struct Live {
     entry: Entry,
-    /// The store that it was found in.
-    class: Option<Class>,
+    found: Found,
     /// It is not what is stored.
     changed: bool,
 }
@@ -43,82 +80,208 @@ struct Live {
 /// The stores of one checksum, by class.
 type Stores = BTreeMap<Class, Store>;
 
+/// The table of one checksum.
+#[derive(Default)]
+struct Table {
+    /// Of which kind it is; `None` for a table without entries.
+    kind: Option<Kind>,
+    stores: Stores,
+    /// The logs of a table that has them, from its first entry on.
+    flat: Option<Flat>,
+}
+
+/// Figures of what is in logs.
+#[derive(Default)]
+struct Tally {
+    counts: Counts,
+    /// Entries to whose blocks nothing refers any more, and the bytes of these blocks.
+    unused: u64,
+    unused_bytes: u64,
+}
+
 /// The tables. Only the sync thread changes them.
 #[derive(Default)]
 pub struct Ddt {
     /// By number of the checksum.
-    tables: BTreeMap<u64, Stores>,
+    tables: BTreeMap<u64, Table>,
     live: BTreeMap<(u64, Key), Live>,
-    /// By number of the checksum: entries that are newer than those in the stores, of tables that are only read.
-    logs: BTreeMap<u64, Log>,
-    /// The statistics on disk do not match the stores and must be written.
+    logged: Tally,
+    /// New tables have logs.
+    makes_logs: bool,
+    /// The statistics on disk are not those of the stores.
     counted: bool,
-    /// When all stores take this many bytes, they get no new entries.
+    /// Tables with logs that were made since the feature was last counted, less those that ended.
+    made: i64,
+    /// Bytes of all tables from which on they take no new entries.
     quota: Option<u64>,
 }
 
+impl Table {
+    /// Where its stores are named.
+    fn within(&self) -> (ObjectId, Kind) {
+        self.flat.as_ref().map_or((DIRECTORY, Kind::Legacy), |flat| (flat.directory, Kind::Flat))
+    }
+
+    /// The slot of a block that is wanted in so many copies.
+    fn slot(&self, copies: u8) -> usize {
+        if self.kind == Some(Kind::Flat) { FLAT_SLOT } else { copies.into() }
+    }
+
+    /// Reads an entry.
+    fn find(&self, key: &Key) -> Result<(Entry, Found), dmu::Error> {
+        if let Some(logged) = self.flat.as_ref().and_then(|flat| flat.find(key)) {
+            return Ok((logged.entry(), Found::Log(logged.class)));
+        }
+        // Most of what is looked up is in one of the first two.
+        for class in [Class::Duplicate, Class::Unique, Class::Ditto] {
+            let Some(store) = self.stores.get(&class) else { continue };
+            if let Some(entry) = store.get(key)? {
+                return Ok((entry, Found::Store(class)));
+            }
+        }
+        Ok((Entry::default(), Found::Nowhere))
+    }
+
+    /// Puts an entry into the store where it belongs, instead of the one of class `before`. Adds the blocks that nothing refers to any
+    /// more to `freed`.
+    fn put(
+        &mut self,
+        means: &Means<'_>,
+        (kind, key): (ChecksumKind, &Key),
+        mut entry: Entry,
+        before: Option<Class>,
+        freed: &mut Vec<Block>,
+    ) -> Result<(), dmu::Error> {
+        for (copies, slot) in entry.slots.iter_mut().enumerate() {
+            if slot.is_used() && (slot.refs == 0 || copies == 0) {
+                let block = Entry::block(kind, key, slot).map_err(storage::ReadError::from);
+                freed.push(block.map_err(storage::WriteError::from)?);
+                *slot = Slot::default();
+            }
+        }
+        let class = entry.class();
+        if let Some(before) = before.filter(|before| class != Some(*before)) {
+            let wrong = || dmu::Error::Unsupported("an entry of a dedup table whose store is not there");
+            self.stores.get(&before).ok_or_else(wrong)?.remove(means.tx, key)?;
+        }
+        let Some(class) = class else { return Ok(()) };
+        let within = self.within();
+        let store = match self.stores.entry(class) {
+            Place::Occupied(known) => known.into_mut(),
+            Place::Vacant(new) => new.insert(Store::create(means, within, (kind, class))?),
+        };
+        store.put(means.tx, key, &entry)?;
+        store.histogram.add(&counts(means.vdevs, kind, key, &entry));
+        Ok(())
+    }
+}
+
+impl Tally {
+    fn add(&mut self, vdevs: &Vdevs, (kind, key): (ChecksumKind, &Key), entry: &Entry) {
+        self.counts = self.counts.plus(&counts(vdevs, kind, key, entry));
+        let bytes = unused_bytes(vdevs, kind, key, entry);
+        self.unused += u64::from(bytes.is_some());
+        self.unused_bytes = self.unused_bytes.saturating_add(bytes.unwrap_or(0));
+    }
+
+    fn remove(&mut self, vdevs: &Vdevs, (kind, key): (ChecksumKind, &Key), entry: &Entry) {
+        self.counts = self.counts.minus(&counts(vdevs, kind, key, entry));
+        let bytes = unused_bytes(vdevs, kind, key, entry);
+        self.unused -= u64::from(bytes.is_some());
+        self.unused_bytes = self.unused_bytes.saturating_sub(bytes.unwrap_or(0));
+    }
+}
+
+/// Bytes of the block of a logged entry to which nothing refers any more.
+fn unused_bytes(vdevs: &Vdevs, kind: ChecksumKind, key: &Key, entry: &Entry) -> Option<u64> {
+    let slot = Some(&entry.slots[FLAT_SLOT]).filter(|slot| slot.is_used() && slot.refs == 0)?;
+    Some(Entry::block(kind, key, slot).map_or(0, |block| vdevs.dsize(&block)))
+}
+
+/// The checksum of this number, if tables exist for it.
+fn kind_of(number: u64) -> Option<ChecksumKind> {
+    KINDS.into_iter().map(|(kind, _)| kind).find(|kind| kind.to_disk() == number)
+}
+
 impl Ddt {
-    /// The tables as they are on disk.
+    /// The tables as they are on disk; `vdevs` say what datasets are charged with.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn load(mos: &Objset) -> Result<Ddt> {
-        let (mut tables, mut logs) = (BTreeMap::new(), BTreeMap::new());
+    pub fn load(mos: &Objset, vdevs: &Vdevs) -> Result<Ddt> {
+        let mut ddt = Ddt::default();
         for (kind, _) in KINDS {
-            let flat = log::directory_of(mos, kind)?;
-            let within = flat.map_or((DIRECTORY, Kind::Legacy), |id| (id, Kind::Flat));
-            let mut stores = Stores::new();
+            let flat = Flat::load(mos, kind)?;
+            let mut table = Table { flat, ..Table::default() };
+            let within = table.within();
             for class in Class::ALL {
-                stores.extend(Store::load(mos, within, (kind, class))?.map(|store| (class, store)));
+                let store = Store::load(mos, within, (kind, class))?;
+                table.stores.extend(store.map(|store| (class, store)));
             }
-            tables.insert(kind.to_disk(), stores);
-            if let Some(directory) = flat {
-                logs.insert(kind.to_disk(), Log::load(mos, directory, kind)?);
+            table.kind = (table.flat.is_some() || !table.stores.is_empty()).then_some(within.1);
+            for (key, logged) in table.flat.iter().flat_map(Flat::entries) {
+                ddt.logged.add(vdevs, (kind, key), &logged.entry());
             }
+            ddt.tables.insert(kind.to_disk(), table);
         }
-        Ok(Ddt { tables, logs, ..Ddt::default() })
+        Ok(ddt)
     }
 
     /// The stores of all tables.
     pub fn stores(&self) -> impl Iterator<Item = &Store> {
-        self.tables.values().flat_map(Stores::values)
+        self.tables.values().flat_map(|table| table.stores.values())
+    }
+
+    /// The same, for who goes on without the tables.
+    pub(crate) fn into_stores(self) -> impl Iterator<Item = Store> {
+        self.tables.into_values().flat_map(|table| table.stores.into_values())
+    }
+
+    fn logs(&self) -> impl Iterator<Item = (ChecksumKind, &Flat)> {
+        self.tables.iter().filter_map(|(number, table)| Some((kind_of(*number)?, table.flat.as_ref()?)))
     }
 
     /// The entries of all logs.
-    pub fn logged(&self) -> impl Iterator<Item = (ChecksumKind, &Key, &Entry)> {
-        let kinds = KINDS.into_iter().filter_map(|(kind, _)| Some((kind, self.logs.get(&kind.to_disk())?)));
-        kinds.flat_map(|(kind, log)| log.entries.iter().map(move |(key, entry)| (kind, key, entry)))
+    pub fn logged(&self) -> impl Iterator<Item = (ChecksumKind, &Key, Entry)> {
+        self.logs()
+            .flat_map(|(kind, flat)| flat.entries().map(move |(key, logged)| (kind, key, logged.entry())))
     }
 
     /// Whether a log has an entry in place of the one that a store has.
     #[must_use]
     pub fn is_logged(&self, kind: ChecksumKind, key: &Key) -> bool {
-        self.logs.get(&kind.to_disk()).is_some_and(|log| log.entries.contains_key(key))
+        let table = self.tables.get(&kind.to_disk());
+        table.and_then(|table| table.flat.as_ref()).is_some_and(|flat| flat.find(key).is_some())
     }
 
     /// Bytes of all logs on the disks.
     pub(crate) fn log_bytes(&self) -> u64 {
-        self.logs.values().map(|log| log.on_disk).sum()
+        self.logs().map(|(_, flat)| flat.on_disk()).sum()
     }
 
-    /// Sums over all tables and their logs. `vdevs` converts allocated bytes into the bytes that datasets are charged.
-    pub(crate) fn total_with_logs(&self, vdevs: &Vdevs) -> Counts {
-        let logged = self.logged().map(|(kind, key, entry)| counts(vdevs, kind, key, entry));
-        logged.fold(self.total(), |sum, counts| sum.plus(&counts))
-    }
-
-    /// What the stores hold.
+    /// What the tables hold.
     pub(crate) fn total(&self) -> Counts {
-        self.stores().fold(Counts::default(), |sum, store| sum.plus(&store.histogram.total()))
+        self.stores().fold(self.logged.counts, |sum, store| sum.plus(&store.histogram.total()))
     }
 
-    /// Bytes of all stores on the disks.
+    /// Bytes of all tables on the disks.
     pub(crate) fn bytes(&self) -> u64 {
-        self.stores().map(Store::on_disk).sum()
+        self.stores().map(Store::on_disk).sum::<u64>() + self.log_bytes()
     }
 
-    /// Reads how large the tables may become.
-    pub(crate) fn read_quota(&mut self, mos: &Objset) -> Result<()> {
+    /// Bytes that a changed block of a table takes on the disks.
+    pub(crate) fn block_bytes(&self, vdevs: &Vdevs) -> u64 {
+        store::block_bytes(self.stores(), vdevs)
+    }
+
+    /// Reads of which kind new tables are, and how large all may become.
+    pub(crate) fn begin_txg(
+        &mut self,
+        mos: &Objset,
+        features: Option<&Features>,
+        allocator: &Allocator,
+    ) -> Result<()> {
+        self.makes_logs = features.is_some_and(|known| known.is_enabled(&features::FAST_DEDUP));
         let directory = match mos.object(DIRECTORY) {
             // The pool is being made.
             Err(dmu::Error::NoObject(_)) => return Ok(()),
@@ -129,13 +292,27 @@ impl Ddt {
             Some(id) => zap::lookup_u64(&*mos.object(ObjectId(id))?, QUOTA)?,
             None => None,
         };
-        self.quota = stored.filter(|bytes| ![0, AUTO].contains(bytes));
+        self.quota = match stored {
+            Some(0) => None,
+            None | Some(AUTO) => quota_by_devices(allocator),
+            set => set,
+        };
         Ok(())
     }
 
     /// Whether the tables take new entries.
-    pub(crate) fn is_within_quota(&self) -> bool {
+    fn is_within_quota(&self) -> bool {
         self.quota.is_none_or(|most| self.bytes() <= most)
+    }
+
+    /// Whether `block`, which was looked up and not found, may be entered.
+    pub(crate) fn takes(&self, block: &Block, copies: u8) -> bool {
+        let number = block.checksum_kind.to_disk();
+        let slot = self.tables.get(&number).map_or(usize::from(copies), |table| table.slot(copies));
+        let live = self.live.get(&(number, Key::of(block)));
+        // One with fewer copies is there.
+        let is_taken = live.is_some_and(|live| live.entry.slots[slot].is_used());
+        !is_taken && self.is_within_quota()
     }
 
     /// Whether entries are to be stored before more are touched.
@@ -143,8 +320,7 @@ impl Ddt {
         self.live.len() >= LIVE_MAX
     }
 
-    /// Finds a block on disk with the same content as `block`, in at least this many copies. `block` has all its fields
-    /// except its DVAs.
+    /// The block with the content of `block`, which is complete but for its place, in so many copies at least.
     pub(crate) fn find(
         &mut self,
         vdevs: &Vdevs,
@@ -152,16 +328,38 @@ impl Ddt {
         copies: u8,
     ) -> Result<Option<Block>, dmu::Error> {
         let (kind, key) = (block.checksum_kind, Key::of(block));
-        let live = self.touch(vdevs, kind, key)?;
-        let slot = live.entry.slots[usize::from(copies)];
-        let found = slot.is_used().then(|| Entry::block(kind, &key, &slot)).transpose();
-        Ok(found.map_err(storage::ReadError::from).map_err(storage::WriteError::from)?)
+        let (slot, live) = self.touch(vdevs, kind, key, copies)?;
+        let slot = live.entry.slots[slot];
+        if !slot.is_used() {
+            return Ok(None);
+        }
+        let found = Entry::block(kind, &key, &slot).map_err(storage::ReadError::from);
+        let found = found.map_err(storage::WriteError::from)?;
+        Ok(Some(found).filter(|found| found.copies().count() >= usize::from(copies)))
+    }
+
+    /// Reads the stores for look-ups that are about to come.
+    pub(crate) fn look_ahead(&self) -> Option<LookAhead> {
+        let of_kind = |(number, table): (&u64, &Table)| {
+            let objects = table.stores.values().map(Store::object).collect::<Vec<_>>();
+            (!objects.is_empty()).then_some((*number, objects))
+        };
+        let stores: BTreeMap<u64, Vec<_>> = self.tables.iter().filter_map(of_kind).collect();
+        if stores.is_empty() {
+            return None;
+        }
+        let look = move |block: &Block| {
+            for object in stores.get(&block.checksum_kind.to_disk()).into_iter().flatten() {
+                let _ = zap::words::lookup(object, &Key::of(block).0);
+            }
+        };
+        Some(Box::new(look))
     }
 
     /// Adds one reference to `block`, which was written with this many copies.
     pub(crate) fn refer(&mut self, vdevs: &Vdevs, block: &Block, copies: u8) -> Result<(), dmu::Error> {
-        let live = self.touch(vdevs, block.checksum_kind, Key::of(block))?;
-        let slot = &mut live.entry.slots[usize::from(copies)];
+        let (slot, live) = self.touch(vdevs, block.checksum_kind, Key::of(block), copies)?;
+        let slot = &mut live.entry.slots[slot];
         if !slot.is_used() {
             *slot = Slot::of(block);
         }
@@ -174,113 +372,148 @@ impl Ddt {
     /// Adds one reference to `block`, to which a block pointer exists already. `false` if the tables have no entry for it:
     /// then the caller counts it as a cloned block.
     pub(crate) fn share(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
-        if !self.tables.contains_key(&block.checksum_kind.to_disk()) {
-            return Ok(false);
-        }
-        let live = self.touch(vdevs, block.checksum_kind, Key::of(block))?;
-        let Some(slot) = live.entry.slots.iter_mut().find(|slot| slot.holds(block)) else { return Ok(false) };
-        slot.refs = slot.refs.saturating_add(1);
-        live.changed = true;
-        Ok(true)
+        self.change(vdevs, block, |slot| slot.refs = slot.refs.saturating_add(1))
     }
 
     /// Removes one reference to `block`. `false` if the tables have no entry for it: then the caller frees it.
     pub(crate) fn release(&mut self, vdevs: &Vdevs, block: &Block) -> Result<bool, dmu::Error> {
+        self.change(vdevs, block, |slot| match slot.refs.checked_sub(1) {
+            Some(refs) => slot.refs = refs,
+            None => tracing::error!(?block, "the dedup table counts fewer references than there are"),
+        })
+    }
+
+    /// Changes the slot that is about `block`. `false` if there is none.
+    fn change(
+        &mut self,
+        vdevs: &Vdevs,
+        block: &Block,
+        change: impl FnOnce(&mut Slot),
+    ) -> Result<bool, dmu::Error> {
         if !self.tables.contains_key(&block.checksum_kind.to_disk()) {
             return Ok(false);
         }
-        let live = self.touch(vdevs, block.checksum_kind, Key::of(block))?;
+        let (_, live) = self.touch(vdevs, block.checksum_kind, Key::of(block), 0)?;
         let Some(slot) = live.entry.slots.iter_mut().find(|slot| slot.holds(block)) else { return Ok(false) };
-        match slot.refs.checked_sub(1) {
-            Some(refs) => slot.refs = refs,
-            None => tracing::error!(?block, "the dedup table counts fewer references than there are"),
-        }
+        change(slot);
         live.changed = true;
         Ok(true)
     }
 
-    /// The entry of a key, taken into memory.
-    fn touch(&mut self, vdevs: &Vdevs, kind: ChecksumKind, key: Key) -> Result<&mut Live, dmu::Error> {
-        let place = (kind.to_disk(), key);
-        if !self.live.contains_key(&place) {
-            let stores = self.tables.entry(place.0).or_default();
-            let mut live = Live { entry: Entry::default(), class: None, changed: false };
-            // Most entries are in one of these two stores.
-            for class in [Class::Duplicate, Class::Unique, Class::Ditto] {
-                let Some(store) = stores.get_mut(&class) else { continue };
-                if let Some(entry) = store.get(&key)? {
-                    store.histogram.remove(&counts(vdevs, kind, &key, &entry));
-                    live = Live { entry, class: Some(class), changed: false };
-                    break;
+    /// The entry of a key, taken into memory, and which slot is about blocks of so many copies.
+    fn touch(
+        &mut self,
+        vdevs: &Vdevs,
+        kind: ChecksumKind,
+        key: Key,
+        copies: u8,
+    ) -> Result<(usize, &mut Live), dmu::Error> {
+        let number = kind.to_disk();
+        let table = self.tables.entry(number).or_default();
+        table.kind.get_or_insert(if self.makes_logs { Kind::Flat } else { Kind::Legacy });
+        let slot = table.slot(copies);
+        let live = match self.live.entry((number, key)) {
+            Place::Occupied(known) => known.into_mut(),
+            Place::Vacant(new) => {
+                let (entry, found) = table.find(&key)?;
+                match found {
+                    Found::Nowhere => {}
+                    Found::Store(class) => {
+                        let store = table.stores.get_mut(&class).expect("it was found there");
+                        store.histogram.remove(&counts(vdevs, kind, &key, &entry));
+                    }
+                    Found::Log(_) => self.logged.remove(vdevs, (kind, &key), &entry),
                 }
+                new.insert(Live { entry, found, changed: false })
             }
-            self.live.insert(place, live);
-        }
-        Ok(self.live.get_mut(&place).expect("it is there since the lines above"))
+        };
+        Ok((slot, live))
     }
 
-    /// Stores the entries that the txg touched. Returns the blocks without references; the caller frees them.
-    pub(crate) fn store(
-        &mut self,
-        mos: &Objset,
-        tx: &Tx,
-        vdevs: &Vdevs,
-        salt: u64,
-    ) -> Result<Vec<Block>, dmu::Error> {
+    /// Stores what the txg touched. Gives the blocks that nothing refers to any more; they are to be freed.
+    pub(crate) fn store(&mut self, means: &Means<'_>) -> Result<Vec<Block>, dmu::Error> {
         let mut freed = Vec::new();
+        let mut to_log: BTreeMap<u64, Vec<(Key, Logged)>> = BTreeMap::new();
         for ((number, key), mut live) in std::mem::take(&mut self.live) {
-            let Some((kind, _)) = KINDS.into_iter().find(|(kind, _)| kind.to_disk() == number) else {
-                continue;
-            };
-            for (copies, slot) in live.entry.slots.iter_mut().enumerate() {
-                if slot.is_used() && (slot.refs == 0 || copies == 0) && live.changed {
-                    let block = Entry::block(kind, &key, slot).map_err(storage::ReadError::from);
-                    freed.push(block.map_err(storage::WriteError::from)?);
-                    *slot = Slot::default();
+            let Some(kind) = kind_of(number) else { continue };
+            let table = self.tables.entry(number).or_default();
+            if !live.changed {
+                match live.found {
+                    Found::Nowhere => {}
+                    Found::Store(class) => {
+                        let store = table.stores.get_mut(&class).expect("it was found there");
+                        store.histogram.add(&counts(means.vdevs, kind, &key, &live.entry));
+                    }
+                    Found::Log(_) => self.logged.add(means.vdevs, (kind, &key), &live.entry),
                 }
-            }
-            let class = if live.changed { live.entry.class() } else { live.class };
-            let stores = self.tables.entry(number).or_default();
-            if let Some(before) = live.class.filter(|before| live.changed && class != Some(*before)) {
-                stores.get_mut(&before).expect("it was found there").remove(tx, &key)?;
-            }
-            let Some(class) = class else {
-                self.counted |= live.changed;
                 continue;
-            };
-            let store = match stores.entry(class) {
-                std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-                std::collections::btree_map::Entry::Vacant(new) => {
-                    new.insert(Store::create(mos, tx, (kind, class), salt)?)
+            }
+            self.counted = true;
+            if table.kind == Some(Kind::Flat) {
+                live.entry.changed = means.now;
+                self.logged.add(means.vdevs, (kind, &key), &live.entry);
+                let logged = Logged::new(&live.entry, live.found.class());
+                to_log.entry(number).or_default().push((key, logged));
+            } else {
+                table.put(means, (kind, &key), live.entry, live.found.class(), &mut freed)?;
+            }
+        }
+        for (number, new) in to_log {
+            let Some(kind) = kind_of(number) else { continue };
+            let table = self.tables.entry(number).or_default();
+            let flat = match &mut table.flat {
+                Some(flat) => flat,
+                none => {
+                    self.made += 1;
+                    none.insert(Flat::create(means, kind)?)
                 }
             };
-            if live.changed {
-                store.put(tx, &key, &live.entry)?;
-                self.counted = true;
-            }
-            store.histogram.add(&counts(vdevs, kind, &key, &live.entry));
+            flat.append(means, kind, new)?;
         }
         Ok(freed)
     }
 
-    /// Writes the statistics after all entries of the txg are stored. Destroys empty tables.
-    pub(crate) fn count(&mut self, mos: &Objset, tx: &Tx, salt: u64) -> Result<(), dmu::Error> {
+    /// Writes the statistics, after all entries of the txg are stored. Tables in which nothing is left end.
+    pub(crate) fn count(&mut self, means: &Means<'_>, features: &mut Option<Features>) -> Result<()> {
         if !std::mem::take(&mut self.counted) {
             return Ok(());
         }
-        for stores in self.tables.values_mut() {
+        for (number, table) in &mut self.tables {
             let mut entries = 0;
-            for store in stores.values() {
+            for store in table.stores.values() {
                 entries += store.len()?;
             }
-            if entries == 0 {
-                for store in std::mem::take(stores).into_values() {
-                    store.destroy(mos, tx)?;
-                }
+            let is_logged = table.flat.as_ref().is_some_and(|flat| !flat.is_empty());
+            if entries > 0 || is_logged {
+                continue;
+            }
+            let (within, _) = table.within();
+            let Table { stores, flat, .. } = std::mem::take(table);
+            for store in stores.into_values() {
+                store.destroy(means, within)?;
+            }
+            if let (Some(flat), Some(kind)) = (flat, kind_of(*number)) {
+                flat.destroy(means, kind)?;
+                self.made -= 1;
             }
         }
-        store::write_statistics(mos, tx, self.stores(), salt)
+        let made = std::mem::take(&mut self.made);
+        if let Some(known) = features.as_mut().filter(|_| made != 0) {
+            known.adjust(means.tx, &features::FAST_DEDUP, made)?;
+        }
+        Ok(store::write_statistics(means, self.stores())?)
     }
+}
+
+/// How large tables become where nothing is said: as large as the devices for them, with some room left.
+fn quota_by_devices(allocator: &Allocator) -> Option<u64> {
+    let size = |class| {
+        let of_class = allocator.vdevs().filter(|vdev| vdev.class == class);
+        of_class.filter_map(|vdev| Some(allocator.vdev_space(vdev.id)?.size)).sum::<u64>()
+    };
+    let classes = [allocator::Class::Dedup, allocator::Class::Special];
+    let size = classes.into_iter().map(size).find(|size| *size > 0)?;
+    Some((size / 100 * 85).max(size.saturating_sub(8 << 30)))
 }
 
 /// What an entry adds to the statistics.
@@ -290,76 +523,4 @@ pub fn counts(vdevs: &Vdevs, kind: ChecksumKind, key: &Key, entry: &Entry) -> Co
 }
 
 #[cfg(test)]
-mod tests {
-    use format::blkptr::Dva;
-    use format::{Checksum, ObjectType, Txg, VdevId};
-    use storage::host::{ScriptedDisk, SeededEntropy};
-
-    use super::*;
-    use crate::testing::made;
-
-    /// The block number `content` as it is written in so many copies in the txg `birth`, which also says where.
-    fn block(content: u64, copies: u8, birth: u64) -> Block {
-        let dva =
-            |copy: u64| Dva { vdev: VdevId(0), asize: 512, offset: (birth * 8 + copy) << 9, gang: false };
-        let dvas = [0, 1, 2].map(|copy| if copy < u64::from(copies) { dva(copy) } else { Dva::default() });
-        Block {
-            dvas,
-            lsize: 512,
-            psize: 512,
-            checksum_kind: if content.is_multiple_of(3) { ChecksumKind::Edonr } else { ChecksumKind::Sha256 },
-            checksum: Checksum([content.wrapping_mul(0x9e37_79b9_7f4a_7c15), content, 3, 4]),
-            dedup: true,
-            ..Block::plain(ObjectType::PLAIN_FILE_CONTENTS, Txg(birth))
-        }
-    }
-
-    #[test]
-    fn tables_count_references_as_a_model_does() {
-        let disk = ScriptedDisk::new(64 << 20);
-        let pool = made(std::slice::from_ref(&disk));
-        let counted = pool.run(|syncing| {
-            let (mos, tx, vdevs) = (&syncing.mos().objset, &syncing.tx, syncing.inner.storage.vdevs());
-            let chance = SeededEntropy::new(1);
-            let mut ddt = Ddt::default();
-            let mut model: BTreeMap<(u64, u8), (Block, u64)> = BTreeMap::new();
-            for step in 1..6000 {
-                let (content, copies) = (chance.below(300), 1 + chance.below(2) as u8);
-                let new = block(content, copies, step);
-                let known = model.get_mut(&(content, copies));
-                match (chance.below(9), known) {
-                    (0..5, None) => {
-                        assert_eq!(ddt.find(vdevs, &new, copies)?, None);
-                        ddt.refer(vdevs, &new, copies)?;
-                        model.insert((content, copies), (new, 1));
-                    }
-                    (0..5, Some((old, refs))) => {
-                        let found = ddt.find(vdevs, &new, copies)?.expect("it was entered");
-                        assert_eq!((found.dvas, found.birth), (old.dvas, old.birth));
-                        ddt.refer(vdevs, &found, copies)?;
-                        *refs += 1;
-                    }
-                    (_, Some((old, refs))) if *refs > 0 => {
-                        assert!(ddt.release(vdevs, old)?);
-                        *refs -= 1;
-                    }
-                    _ => assert!(!ddt.release(vdevs, &new)?, "no entry is about it"),
-                }
-                if chance.below(60) == 0 {
-                    let mut freed: Vec<_> = ddt.store(mos, tx, vdevs, 7)?.iter().map(|b| b.dvas).collect();
-                    ddt.count(mos, tx, 7)?;
-                    let gone = model.extract_if(.., |_, (_, refs)| *refs == 0);
-                    let mut expected: Vec<_> = gone.map(|(_, (block, _))| block.dvas).collect();
-                    freed.sort_by_key(|dvas| dvas[0].offset);
-                    expected.sort_by_key(|dvas| dvas[0].offset);
-                    assert_eq!(freed, expected);
-                    ddt = Ddt::load(mos)?;
-                    let (total, refs) = (ddt.total(), model.values().map(|(_, refs)| refs).sum::<u64>());
-                    assert_eq!((total.blocks, total.ref_blocks), (model.len() as u64, refs));
-                }
-            }
-            Ok(model.len())
-        });
-        assert!(counted.unwrap() > 100);
-    }
-}
+mod tests;

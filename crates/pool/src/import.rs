@@ -64,7 +64,10 @@ impl Read {
             .map_err(|error| damaged(format!("its root cannot be read: {error}")))?;
         let mos = Mos::new(objset, options.host.clone(), opened.uberblock.version);
         let unreadable = |features: Option<&Features>| {
-            let (unreadable, unwritable) = features.map(Features::unsupported).unwrap_or_default();
+            let (unreadable, mut unwritable) = features.map(Features::unsupported).unwrap_or_default();
+            if !dsl::livelist::is_freeing(&mos).is_ok_and(|freeing| !freeing) {
+                unwritable.push("livelist: OpenZFS frees a destroyed clone".into());
+            }
             match unreadable.is_empty() {
                 true => Ok(unwritable),
                 false => Err(Error::Unreadable { pool: name.clone(), what: unreadable.join(", ") }),
@@ -512,7 +515,7 @@ fn load_space(
 /// The dedup tables and the tables of cloned blocks. A read-only import ignores tables that cannot be read.
 fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
     let mos = &inner.mos.objset;
-    let read = || Ok((Ddt::load(mos)?, Brt::load(mos, inner.storage.vdevs())?));
+    let read = || Ok((Ddt::load(mos, inner.storage.vdevs())?, Brt::load(mos, inner.storage.vdevs())?));
     match read() {
         Err(error) if inner.terms.read_only().is_some() => {
             tracing::warn!(%error, "how blocks are shared cannot be read");

@@ -134,7 +134,7 @@ pub use evacuation::Stage as RemovalStage;
 pub use members::Member;
 pub use moved::Removal;
 pub use reading::Reading;
-pub use sharing::Dedup;
+pub use sharing::{Dedup, Prune};
 pub use split::SplitOff;
 pub use state::{Dataset, Info, Inner, Syncing};
 pub use storage::FailMode;

@@ -2,6 +2,7 @@
 //!
 //! Source: docs/format/15-volumes-redaction-and-newer-features.md §2.
 
+use dsl::new_encryption::NewEncryption;
 use dsl::new_head::Initialise;
 use dsl::new_names;
 use dsl::version;
@@ -31,12 +32,13 @@ impl Pool {
         &self,
         name: &str,
         local: Vec<(String, Value)>,
+        encryption: NewEncryption,
         initialise: Initialise,
     ) -> Result<()> {
         new_names::check(name, DatasetKind::Filesystem)?;
         let full = name.to_owned();
         self.with_limits(name, local, move |syncing, local| {
-            syncing.change(|dsl| dsl.create_volume(&full, &local, &initialise))
+            syncing.change(|dsl| dsl.create_volume(&full, &local, encryption, &initialise))
         })
     }
 

@@ -257,9 +257,11 @@ fn share(story: &mut Story, chance: &SeededEntropy, steps: u64) {
 #[test]
 fn power_cut_while_blocks_are_shared_leaves_a_synced_state() {
     // Of the property dedup: sha256; sha512,verify; edonr,verify.
-    for (seed, (dedup, copies)) in seeds(3).zip([(1, 1), (267, 2), (269, 1)].into_iter().cycle()) {
+    for (seed, (dedup, copies)) in seeds(4).zip([(1, 1), (267, 2), (269, 1), (1, 2)].into_iter().cycle()) {
         let chance = SeededEntropy::new(seed);
+        let has_logs = (dedup, copies) == (1, 2);
         let machine = Machine {
+            features: if has_logs { vec![&format::features::FAST_DEDUP] } else { Vec::new() },
             properties: vec![("dedup", dedup), ("recordsize", 4096), ("copies", copies)],
             ..Machine::striped(1 + (seed % 2) as usize)
         };

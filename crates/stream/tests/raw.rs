@@ -130,14 +130,18 @@ fn raw_streams_of_openzfs_are_received_without_keys_and_sent_again_the_same() {
 
 /// Creates a file system with one object of some content; encrypted with a key of its own, or as that above.
 fn create_sealed(ground: &Ground, name: &str, own: bool) {
+    create_sealed_with(ground, name, own.then_some(format::crypt::Suite::DEFAULT));
+}
+
+/// The same with the suite of a key of its own.
+fn create_sealed_with(ground: &Ground, name: &str, own: Option<format::crypt::Suite>) {
     let key = WrappingKey::raw(&[7; 32]).unwrap();
     let user_key = UserKey { format: format::crypt::KeyFormat::Raw, salt: 0, iterations: 0 };
     let encryption = match own {
-        true => NewEncryption {
-            wanted: Wanted::On(format::crypt::Suite::DEFAULT),
-            own: Some(Arc::new(OwnKey { user_key, key })),
-        },
-        false => NewEncryption::default(),
+        Some(suite) => {
+            NewEncryption { wanted: Wanted::On(suite), own: Some(Arc::new(OwnKey { user_key, key })) }
+        }
+        None => NewEncryption::default(),
     };
     let new = NewFilesystem { encryption, ..NewFilesystem::plain(&Options::default().host) };
     ground.pool().create_filesystem(name, Vec::new(), new, Arc::new(|_, _, _| Ok(()))).unwrap();
@@ -179,6 +183,39 @@ fn received_trees_share_keys_as_at_the_sender() {
     assert_eq!(root_of("tank/top/child"), "tank/top/child");
     ground.expect_sound();
     source.expect_sound();
+}
+
+#[test]
+fn raw_streams_of_each_suite_are_opened_with_the_key_on_the_other_side() {
+    use format::crypt::Suite;
+    let (source, ground) = (Ground::new(), Ground::new());
+    let raw = SendFlags { raw: true, ..SendFlags::default() };
+    for suite in [Suite::Aes128Ccm, Suite::Aes192Ccm, Suite::Aes256Ccm, Suite::Aes192Gcm] {
+        let name = format!("tank/{suite:?}");
+        create_sealed_with(&source, &name, Some(suite));
+        let snapshots = ["1", "2"].map(|number| format!("{name}@{number}"));
+        source.pool().snapshot(&snapshots[..1], &[]).unwrap();
+        let dataset = source.pool().open(&name).unwrap();
+        let tx = dataset.begin(Hold::write(1 << 16)).unwrap();
+        dataset.objset().object(format::ObjectId(1)).unwrap().write(&tx, 12288, &[3; 4096]).unwrap();
+        drop((tx, dataset));
+        source.pool().snapshot(&snapshots[1..], &[]).unwrap();
+        ground.receive(&send(source.pool(), &snapshots[0], None, raw), &snapshots[0]).unwrap();
+        let rest = send(source.pool(), &snapshots[1], Some(&snapshots[0]), raw);
+        ground.receive(&rest, &snapshots[1]).unwrap();
+        expect_equal(&send(ground.pool(), &snapshots[1], Some(&snapshots[0]), raw), &rest);
+        let info = ground.pool().dataset(&name).unwrap();
+        ground.pool().load_key(&info, WrappingKey::raw(&[7; 32]).unwrap(), false).unwrap();
+        for snapshot in &snapshots {
+            let plain = SendFlags::default();
+            expect_equal(
+                &send(ground.pool(), snapshot, None, plain),
+                &send(source.pool(), snapshot, None, plain),
+            );
+        }
+    }
+    source.expect_sound();
+    ground.expect_sound();
 }
 
 #[test]
@@ -228,6 +265,42 @@ fn a_plain_stream_is_encrypted_below_an_encrypted_dataset() {
     let error = ground.receive(&golden(dir.path(), "embedded"), "tank/top/no@a").unwrap_err().to_string();
     assert!(error.contains("incompatible embedded"), "{error}");
     ground.expect_sound();
+}
+
+#[test]
+fn records_that_ccm_cannot_seal_are_refused_before_anything_of_them_is_written() {
+    let dir = unpack("gsend");
+    let plain = golden(dir.path(), "large");
+    let with_blocks_of = |size: u32| {
+        let mut all = records(&plain);
+        for (record, _) in &mut all {
+            if let Record::Object(object) = record
+                && object.object_type == format::ObjectType::PLAIN_FILE_CONTENTS
+            {
+                object.block_size = size;
+            }
+        }
+        all.retain(|(record, _)| !matches!(record, Record::Write(_)));
+        sealed(&all)
+    };
+    for (suite, size, is_taken) in [
+        (format::crypt::Suite::Aes256Ccm, 16 << 20, false),
+        (format::crypt::Suite::Aes256Ccm, 8 << 20, true),
+        (format::crypt::Suite::Aes256Gcm, 16 << 20, true),
+    ] {
+        let ground = Ground::new();
+        create_sealed_with(&ground, "tank/top", Some(suite));
+        let before = ground.names();
+        let received = ground.receive(&with_blocks_of(size), "tank/top/in@b");
+        if is_taken {
+            received.unwrap();
+        } else {
+            let error = received.unwrap_err().to_string();
+            assert!(error.contains("records of more than 8M"), "{error}");
+            assert_eq!(ground.names(), before);
+        }
+        ground.expect_sound();
+    }
 }
 
 #[test]

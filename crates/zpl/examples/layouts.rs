@@ -1,19 +1,22 @@
 //! What redundancy and deduplication cost, in one run: each layout beside a stripe, and each checksum of `dedup` beside none.
 //!
 //! `cargo run --release -p cenote-zpl --example layouts -- [--copies N] [--runs N] [--compression off|lz4|zstd-3] [--only NAME,…]
-//! [--device-rate MB] FILE…`
+//! [--device-rate MB] [--entries N] FILE…`
 //! Files are read into memory first, and no two records are equal: each record of a copy is marked with its number. Columns are
 //! MB/s of logical data; in brackets, the share of the row that the table names as the peer. "cold read" follows an import with cold caches;
 //! "degraded" is the same with the first device of each vdev missing. The fastest of the runs counts; "others" is the share
 //! of the cores that other processes took while it wrote. With `--device-rate` each device
-//! reads and writes no more than that many MB/s. Images are in `TMPDIR`:
+//! reads and writes no more than that many MB/s. With `--entries` the dedup tables have so many entries of other blocks before anything is
+//! written. Images are in `TMPDIR`:
 //! on a file system in memory the processor is measured, on a disk also the disk.
 
 mod measure;
 
 use std::path::{Path, PathBuf};
 
+use format::blkptr::{Block, Dva};
 use format::compression::{CompressionSetting, ZstdLevel};
+use format::{Checksum, ChecksumKind, ObjectType, Txg, VdevId};
 use measure::Took;
 use pool::props::Value;
 use pool::{CreateSpec, Layout, NewFilesystem, NewTop, Options, Pool};
@@ -22,6 +25,11 @@ use storage::host::Access;
 /// As in the program itself: records of one size come and go on several threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Bytes of space for an entry of a dedup table.
+const ENTRY_ROOM: u64 = 700;
+/// Entries that are made with each txg.
+const ENTRIES_AT_ONCE: usize = 200_000;
 
 /// A kind of pool, and the kind that it is compared with.
 struct Case {
@@ -32,16 +40,23 @@ struct Case {
     width: usize,
     /// What `dedup` is set to.
     dedup: Option<&'static str>,
+    /// Its tables have logs.
+    has_logs: bool,
     peer: &'static str,
 }
 
 impl Case {
     const fn of(name: &'static str, tops: usize, layout: Layout, width: usize, peer: &'static str) -> Case {
-        Case { name, tops, layout, width, dedup: None, peer }
+        Case { name, tops, layout, width, dedup: None, has_logs: false, peer }
     }
 
     const fn deduplicated(name: &'static str, checksum: &'static str) -> Case {
         Case { dedup: Some(checksum), ..Case::of(name, 1, Layout::Single, 1, "one") }
+    }
+
+    /// The same with logs.
+    const fn logged(name: &'static str, checksum: &'static str) -> Case {
+        Case { has_logs: true, ..Case::deduplicated(name, checksum) }
     }
 
     /// With one device of each vdev missing, the pool is still whole.
@@ -50,7 +65,7 @@ impl Case {
     }
 }
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 13] = [
     Case::of("one", 1, Layout::Single, 1, "one"),
     Case::of("stripe4", 4, Layout::Single, 1, "one"),
     Case::of("stripe9", 9, Layout::Single, 1, "one"),
@@ -59,6 +74,7 @@ const CASES: [Case; 12] = [
     Case::of("raidz2-6", 1, Layout::Raidz(2), 6, "stripe4"),
     Case::of("raidz3-7", 1, Layout::Raidz(3), 7, "stripe4"),
     Case::deduplicated("sha256", "on"),
+    Case::logged("sha256-log", "on"),
     Case::deduplicated("sha256,verify", "sha256,verify"),
     Case::deduplicated("sha512", "sha512"),
     Case::deduplicated("skein", "skein"),
@@ -74,7 +90,8 @@ struct Row {
 }
 
 fn create(case: &Case, images: &[PathBuf], bytes: u64, given: &Given) -> Pool {
-    // Room for the data and three quarters more on each vdev, whatever its layout.
+    // Room for the data and three quarters more on each vdev, whatever its layout, and for entries of dedup tables.
+    let bytes = bytes + given.entries.map_or(0, |entries| entries * ENTRY_ROOM);
     let size = (bytes * 7 / 4 / case.tops as u64 * 2 / case.width.div_ceil(2) as u64).max(128 << 20);
     for image in images {
         std::fs::File::create(image).and_then(|file| file.set_len(size)).expect("the image is created");
@@ -89,13 +106,55 @@ fn create(case: &Case, images: &[PathBuf], bytes: u64, given: &Given) -> Pool {
         let value = pool::props::dataset::parse("dedup").and_then(|property| property.parse_value(word).ok());
         root.push(("dedup".into(), value.expect("a value of dedup")));
     }
-    let spec = CreateSpec {
-        ashift: Some(12),
-        tops: tops.collect(),
-        root_properties: root,
-        ..CreateSpec::new("engine", Vec::new(), plain, zpl::initialiser())
-    };
+    let mut plain = CreateSpec::new("engine", Vec::new(), plain, zpl::initialiser());
+    if case.has_logs {
+        plain.features.push(&format::features::FAST_DEDUP);
+    }
+    let spec = CreateSpec { ashift: Some(12), tops: tops.collect(), root_properties: root, ..plain };
     Pool::create(spec, options).expect("the pool is created")
+}
+
+/// Bytes of memory that this process holds.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("the kernel tells");
+    let pages: Option<u64> = status.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    pages.expect("a number of pages") * rustix::param::page_size() as u64
+}
+
+/// Fills the dedup table of SHA-256 with so many entries of blocks that are not there, in the order of their keys, and prints what they
+/// take. Then reads them all, so that the cache holds as much of the table as it can.
+fn fill(pool: &Pool, entries: u64) {
+    let before = resident_bytes();
+    let started = std::time::Instant::now();
+    let step = u64::MAX / entries;
+    for first in (0..entries).step_by(ENTRIES_AT_ONCE) {
+        let last = (first + ENTRIES_AT_ONCE as u64).min(entries);
+        let blocks = (first..last).map(move |number| {
+            let dva = Dva { vdev: VdevId(0), asize: 128 << 10, offset: number << 17, gang: false };
+            let noise = |seed: u64| (number + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+            Block {
+                dvas: [dva, Dva::default(), Dva::default()],
+                lsize: 128 << 10,
+                psize: 128 << 10,
+                checksum_kind: ChecksumKind::Sha256,
+                checksum: Checksum([number * step + noise(0) % step, noise(1), noise(2), noise(3)]),
+                dedup: true,
+                ..Block::plain(ObjectType::PLAIN_FILE_CONTENTS, Txg(4))
+            }
+        });
+        pool.run(move |syncing| syncing.enter_shared(blocks)).expect("entered");
+    }
+    pool.prefetch_dedup().expect("read");
+    let figures = pool.dedup().expect("counted").figures;
+    let each = |bytes: u64| bytes / entries;
+    println!(
+        "{} entries in {:.0} s: {} bytes each on disk, {} in core, {} more of memory",
+        figures.entries,
+        started.elapsed().as_secs_f64(),
+        each(figures.on_disk),
+        each(figures.in_core),
+        each(resident_bytes().saturating_sub(before))
+    );
 }
 
 fn measured(case: &Case, dir: &Path, files: &[Vec<u8>], given: &Given) -> Row {
@@ -104,6 +163,9 @@ fn measured(case: &Case, dir: &Path, files: &[Vec<u8>], given: &Given) -> Row {
     let mut row = Row { name: case.name, wrote: Took::FOREVER, read: Took::FOREVER, degraded: None };
     for _ in 0..given.runs {
         let pool = create(case, &images, bytes, given);
+        if let Some(entries) = given.entries.filter(|_| case.dedup.is_some()) {
+            fill(&pool, entries);
+        }
         let (took, ids) = measure::write(&pool, files);
         row.wrote = row.wrote.best(took);
         pool.export().expect("exported");
@@ -135,6 +197,8 @@ struct Given {
     only: Option<String>,
     /// MB/s of each device.
     rate: Option<u32>,
+    /// Entries of the dedup tables before anything is written.
+    entries: Option<u64>,
     files: Vec<PathBuf>,
 }
 
@@ -145,6 +209,7 @@ fn given() -> Given {
         compression: CompressionSetting::OFF,
         only: None,
         rate: None,
+        entries: None,
         files: Vec::new(),
     };
     let mut args = std::env::args().skip(1);
@@ -153,6 +218,7 @@ fn given() -> Given {
         match arg.as_str() {
             "--copies" => given.copies = number(),
             "--runs" => given.runs = number(),
+            "--entries" => given.entries = Some(number() as u64),
             "--device-rate" => given.rate = Some(number() as u32),
             "--only" => given.only = args.next(),
             "--compression" => {

@@ -11,7 +11,9 @@ const MIB: u64 = 1 << 20;
 /// A volume of 16 MiB with blocks of `block` bytes.
 fn volume(bed: &Bed, block: u64, properties: &[(&str, u64)]) -> Volume {
     let local = properties.iter().map(|&(name, value)| (name.to_owned(), Value::Number(value))).collect();
-    bed.pool().create_volume("tank/vol", local, volume_initialiser(16 * MIB, block)).unwrap();
+    bed.pool()
+        .create_volume("tank/vol", local, Default::default(), volume_initialiser(16 * MIB, block))
+        .unwrap();
     open(bed)
 }
 
@@ -210,7 +212,7 @@ fn a_reserved_volume_is_written_all_over_although_the_pool_is_full() {
     assert!(reserved - bed.get("tank/vol", "usedbyrefreservation") < 64 << 10);
     let too_big = vec![("refreservation".to_owned(), Value::Number(200 * MIB))];
     let init = volume_initialiser(200 * MIB, 16 << 10);
-    assert!(pool.create_volume("tank/big", too_big, init).unwrap_err().is_no_space());
+    assert!(pool.create_volume("tank/big", too_big, Default::default(), init).unwrap_err().is_no_space());
     assert!(pool.dataset("tank/big").is_err());
     let file =
         bed.fs().create(bed.fs().root(), b"f", &zpl::NewNode::new(zpl::FileKind::Regular, 0o644)).unwrap();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use super::dedup::{self, Dedup};
+use super::encode::{Encoder, Piece, Setting, records};
 use super::group::Group;
 use super::material::{FileEntry, Material};
 use super::strata::piece_runs;
@@ -16,8 +17,14 @@ const TWINS: usize = 8;
 /// Bytes of a file's beginning and of its end.
 const END: u64 = 4096;
 
-/// The effect of deduplication, after reading all readable data.
-pub(crate) fn exact_dedup(material: &Material, recordsize: u64, watch: &dyn Watch) -> Result<Dedup> {
+/// What deduplication would do, after reading everything that can be read. Different records are encoded as `setting` says.
+pub(crate) fn exact_dedup(
+    material: &Material,
+    encoder: &Encoder,
+    setting: Setting,
+    watch: &dyn Watch,
+) -> Result<Dedup> {
+    let Setting { compression, recordsize } = setting;
     let mut counter = dedup::Counter::new();
     let (mut done, mut failed) = (0, false);
     for entry in material.files.iter().filter(|entry| entry.size > 0) {
@@ -29,7 +36,13 @@ pub(crate) fn exact_dedup(material: &Material, recordsize: u64, watch: &dyn Watc
             let offset = record * recordsize;
             let len = recordsize.min(entry.size - offset);
             match material.read(entry, offset, len as usize) {
-                Ok(piece) => counter.add(&piece.bytes),
+                Ok(piece) => {
+                    let data = std::iter::once(0..piece.bytes.len()).collect();
+                    let piece = Piece { file_size: entry.size, bytes: piece.bytes, data };
+                    for record in records(&piece, recordsize) {
+                        counter.add(&record, || encoder.stored_bytes(compression, &record) as u32);
+                    }
+                }
                 // It vanished meanwhile, or became shorter.
                 Err(_) => failed = true,
             }
@@ -51,7 +64,7 @@ pub(crate) fn bounded_dedup(
     let Group { looked, encoder, .. } = group;
     let recordsize = encoder.settings.first().map_or(128 << 10, |setting| setting.recordsize);
     let mut counter = dedup::Counter::new();
-    looked.hashes.iter().for_each(|(hash, len)| counter.add_hash(*hash, *len));
+    looked.hashes.iter().for_each(|(hash, len)| counter.add_hash(*hash, || *len));
     let sampled = counter.result(recordsize, true);
     if looked.complete && material.complete() && material.unreadable == 0 {
         return Ok(sampled);
@@ -172,9 +185,11 @@ mod tests {
             std::fs::write(dir.path().join(name), vec![3; 100_000]).unwrap();
         }
         let before = material(dir.path());
-        assert!(exact_dedup(&before, 4096, &Deaf).unwrap().exact);
+        let setting = Setting { compression: format::compression::CompressionSetting::LZ4, recordsize: 4096 };
+        let encoder = Encoder::new(vec![setting], 12, super::super::layout::Layout::Stripe);
+        assert!(exact_dedup(&before, &encoder, setting, &Deaf).unwrap().exact);
         std::fs::remove_file(dir.path().join("b")).unwrap();
-        let dedup = exact_dedup(&before, 4096, &Deaf).unwrap();
+        let dedup = exact_dedup(&before, &encoder, setting, &Deaf).unwrap();
         assert!(!dedup.exact && dedup.verdict.contains("could be read"), "{dedup:?}");
     }
 }

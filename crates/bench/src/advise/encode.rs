@@ -98,6 +98,25 @@ impl Encoder {
         outcomes
     }
 
+    /// Bytes that `used` counts for a record of a dataset with `dedup`, which holds no block in a pointer.
+    pub(crate) fn stored_bytes(&self, compression: CompressionSetting, record: &Record) -> u64 {
+        let recipe = Recipe { embed: false, ..self.recipe(compression) };
+        let salt = Salt::none();
+        let encoding = Encoding { recipe, deflate: &self.deflate, salt: &salt, guard: Guard::default() };
+        self.sizes(std::slice::from_ref(record), &[encoding.encode(record)]).used
+    }
+
+    fn recipe(&self, compression: CompressionSetting) -> Recipe {
+        Recipe {
+            compression,
+            gzip_engine: GzipEngine::DEFAULT,
+            checksum: ChecksumKind::Fletcher4,
+            min_alloc: 1 << self.ashift,
+            embed: true,
+            protection: None,
+        }
+    }
+
     /// `outcome`, with what follows from how long the piece and its file are.
     fn of_piece(&self, piece: &Piece, setting: Setting, outcome: Outcome) -> Outcome {
         let Setting { compression, recordsize } = setting;
@@ -116,14 +135,7 @@ impl Encoder {
     /// The outcomes of the records of each piece: first all are encoded, then all are decoded.
     fn outcomes(&self, compression: CompressionSetting, pieces: &[Vec<Record>]) -> Vec<Outcome> {
         let salt = Salt::none();
-        let recipe = Recipe {
-            compression,
-            gzip_engine: GzipEngine::DEFAULT,
-            checksum: ChecksumKind::Fletcher4,
-            min_alloc: 1 << self.ashift,
-            embed: true,
-            protection: None,
-        };
+        let recipe = self.recipe(compression);
         let encoding = Encoding { recipe, deflate: &self.deflate, salt: &salt, guard: Guard::default() };
         let mut encoded = Vec::with_capacity(pieces.len());
         for records in pieces {
@@ -185,7 +197,7 @@ pub(crate) fn padded_bytes(file_size: u64, len: u64, recordsize: u64) -> u64 {
 }
 
 /// The records of `piece` that hold data.
-fn records(piece: &Piece, recordsize: u64) -> Vec<Record> {
+pub(crate) fn records(piece: &Piece, recordsize: u64) -> Vec<Record> {
     if piece.file_size <= recordsize {
         let mut block = piece.bytes.clone();
         block.resize(padded_bytes(piece.file_size, piece.file_size, recordsize) as usize, 0);

@@ -218,7 +218,13 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     notes.extend(whole.remarks(&outlook.rows, &picks[0], bytes));
     let doubt = rows::doubt(&outlook.rows, &picks[0], bytes);
     let dedup = match question.dedup {
-        true => exact_dedup(&material, picks[0].recordsize, watch)?,
+        true => {
+            let pick = &picks[0];
+            let is_pick =
+                |of: &Configuration| of.compression == pick.compression && of.recordsize == pick.recordsize;
+            let at = configurations.iter().position(is_pick).unwrap_or(0);
+            exact_dedup(&material, &groups[0].encoder, settings[at], watch)?
+        }
         false => bounded_dedup(&material, &groups[0], Instant::now() + part(COPIES_TIME), watch)?,
     };
     let sample = sample(&material, &groups, question.seed, started.elapsed());

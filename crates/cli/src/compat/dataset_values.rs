@@ -10,7 +10,7 @@ use pool::props::dataset::{self as props, Asked};
 use pool::props::{
     BLOCK_MAX, BLOCK_MAX_PLAIN, DatasetKind, Property, PropertyError, Source, Value, names, number,
 };
-use pool::{DatasetInfo, Encryption, FeatureState, NewFilesystem, Pool, Wanted};
+use pool::{DatasetInfo, Encryption, FeatureState, NewEncryption, NewFilesystem, Pool, Wanted};
 use server::mountinfo::{Mounted, NOXATTR};
 
 use super::dataset_value::{Refusal, Shown};
@@ -45,23 +45,38 @@ impl Creation {
         above: Option<&Encryption>,
         offered: &Offered<'_>,
     ) -> Result<Option<NewKey>, Refusal> {
-        let is_enabled = offered.needs(&features::ENCRYPTION).is_ok();
         let words = std::mem::take(&mut self.key_words);
-        let (encryption, key) = words.judge(above, is_enabled).or_else(refuse)?;
-        let is_on = match encryption.wanted {
-            Wanted::Inherit => above.is_some(),
-            Wanted::Off => false,
-            Wanted::On(_) => true,
-        };
-        if is_on && self.local.iter().any(|(name, value)| name == "copies" && *value == Value::Number(3)) {
-            return refuse(THREE_COPIES);
-        }
+        let (encryption, key) = encrypt(words, &mut self.local, above, offered)?;
         self.filesystem.encryption = encryption;
-        if let Some(key) = &key {
-            self.local.push(("keylocation".to_owned(), Value::Text(key.location().to_owned())));
-        }
         Ok(key)
     }
+}
+
+/// Judges how a new dataset with these local properties is to be encrypted, below a file system that is encrypted like `above`. Gives the
+/// key that is to be asked for, too.
+///
+/// # Errors
+/// Why there can be no such dataset.
+pub fn encrypt(
+    words: KeyWords,
+    local: &mut Vec<(String, Value)>,
+    above: Option<&Encryption>,
+    offered: &Offered<'_>,
+) -> Result<(NewEncryption, Option<NewKey>), Refusal> {
+    let is_enabled = offered.needs(&features::ENCRYPTION).is_ok();
+    let (encryption, key) = words.judge(above, is_enabled).or_else(refuse)?;
+    let is_on = match encryption.wanted {
+        Wanted::Inherit => above.is_some(),
+        Wanted::Off => false,
+        Wanted::On(_) => true,
+    };
+    if is_on && local.iter().any(|(name, value)| name == "copies" && *value == Value::Number(3)) {
+        return refuse(THREE_COPIES);
+    }
+    if let Some(key) = &key {
+        local.push(("keylocation".to_owned(), Value::Text(key.location().to_owned())));
+    }
+    Ok((encryption, key))
 }
 
 /// Why an encrypted dataset cannot have `copies=3`.
@@ -179,7 +194,8 @@ pub fn creation(
     Ok(Creation { local, filesystem, quotas, key_words })
 }
 
-/// The local properties of a new dataset of this kind, by name, with those that are fixed for ever at its creation.
+/// The local properties of a new dataset of this kind, by name, with those that are fixed for ever at its creation, and what is said about
+/// its encryption.
 ///
 /// # Errors
 /// The first that is refused, in the order given.
@@ -187,12 +203,9 @@ pub fn local_values(
     assignments: &[(&str, &str)],
     kind: DatasetKind,
     offered: &Offered<'_>,
-) -> Result<Vec<(String, Value)>, Refusal> {
+) -> Result<(Vec<(String, Value)>, KeyWords), Refusal> {
     let Given { local, key_words, .. } = given(assignments, kind, offered)?;
-    if key_words.ask_for_something() {
-        return refuse("volumes with a key of their own are not supported yet");
-    }
-    Ok(local)
+    Ok((local, key_words))
 }
 
 /// `aclinherit=passthrough-x`, as stored.

@@ -4,11 +4,12 @@
 //! To:     `pool` and [`Volume`].
 
 use pool::props::{AUTO, DatasetKind, PropertyError, Value, dataset as props, size::parse_size};
-use pool::{DatasetInfo, Pool, VOLUME_BLOCK, default_volume_block};
+use pool::{DatasetInfo, NewEncryption, Pool, VOLUME_BLOCK, default_volume_block};
 use zpl::Volume;
 
 use super::dataset_value::Refusal;
 use super::dataset_values::{Offered, local_values};
+use super::key_words::KeyWords;
 use crate::args::Assignments;
 use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
@@ -53,6 +54,10 @@ pub struct Creation {
     pub local: Vec<(String, Value)>,
     /// What is set, as `-v` shows it.
     pub shown: Vec<(String, String)>,
+    /// How it is encrypted.
+    pub encryption: NewEncryption,
+    /// What was said about its encryption.
+    pub key_words: KeyWords,
 }
 
 /// Computes the options of a new volume. Warns of a block size that wastes space.
@@ -66,7 +71,7 @@ pub fn creation(
     offered: &Offered<'_>,
 ) -> Result<Creation, Refusal> {
     let given: Vec<(&str, &str)> = own.iter().collect();
-    let mut local = local_values(&given, DatasetKind::Volume, offered)?;
+    let (mut local, key_words) = local_values(&given, DatasetKind::Volume, offered)?;
     let mut shown = vec![("volsize".to_owned(), asked.size.to_string())];
     shown.extend(own.iter().map(|(name, text)| (name.to_owned(), text.to_owned())));
     let found = local.iter().position(|(name, _)| name == "volblocksize").map(|at| local.remove(at).1);
@@ -105,7 +110,7 @@ pub fn creation(
             local.push((reserve.to_owned(), Value::Number(full)));
         }
     }
-    Ok(Creation { size, block, local, shown })
+    Ok(Creation { size, block, local, shown, encryption: NewEncryption::default(), key_words })
 }
 
 /// Warns, on standard error, of blocks that are smaller than what the pool allocates for them.

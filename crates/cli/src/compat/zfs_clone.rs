@@ -18,6 +18,9 @@ use pool::props::DatasetKind;
 use pool::props::dataset as props;
 use pool::props::names;
 
+/// Why a clone has no encryption of its own.
+const INHERITED: &str = "Encryption properties must inherit from origin dataset.";
+
 /// `zfs clone`.
 pub static COMMAND: Command = Command {
     name: "clone",
@@ -135,13 +138,16 @@ fn clone_in(
     let is_volume = head.kind == DatasetKind::Volume;
     if is_volume {
         let local = dataset_values::local_values(&given, head.kind, &enabled);
-        let local = local.map_err(|error| action.failed(error))?;
+        let (local, key_words) = local.map_err(|error| action.failed(error))?;
+        if key_words.ask_for_something() {
+            return Err(action.failed(INHERITED));
+        }
         pool.clone_snapshot(&source.name, name, local).map_err(words)?;
     } else {
         let made = dataset_values::creation(&given, Some((pool, &above)), &enabled)
             .map_err(|error| action.failed(error))?;
         if made.key_words.ask_for_something() {
-            return Err(action.failed("Encryption properties must inherit from origin dataset."));
+            return Err(action.failed(INHERITED));
         }
         pool.clone_snapshot(&source.name, name, made.local).map_err(words)?;
         owner_quota::apply(pool, name, &made.quotas).map_err(|error| action.failed(error))?;

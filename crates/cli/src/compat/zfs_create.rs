@@ -133,6 +133,14 @@ enum Made {
 }
 
 impl Made {
+    /// How it is to be encrypted.
+    fn encryption_mut(&mut self) -> &mut pool::NewEncryption {
+        match self {
+            Made::Volume(volume) => &mut volume.encryption,
+            Made::Filesystem(made) => &mut made.filesystem.encryption,
+        }
+    }
+
     /// What is set, as `-v` shows it.
     fn shown(&self, own: &Assignments) -> Vec<(String, String)> {
         match self {
@@ -193,8 +201,9 @@ fn create_in(
         return Ok(());
     }
     no_effect::warn(console, own.iter());
-    if let (Made::Filesystem(made), Some(key)) = (&mut made, key) {
-        made.filesystem.encryption.own = Some(own_key(&key, pool, call, console)?);
+    if let Some(key) = key {
+        let own = own_key(&key, pool, call, console)?;
+        made.encryption_mut().own = Some(own);
     }
     let mut topmost = None;
     if parents {
@@ -222,14 +231,19 @@ fn judge(
     let Wanted { name, own, volume } = *wanted;
     let action = Action::Create(name);
     let enabled = dataset_values::enabled_in(pool);
+    let above = pool.encryption(nearest).map_err(|error| words(action, &error))?;
     if let Some(asked) = volume {
         let made = volumes::creation(console, pool, (asked, own), &enabled);
-        return Ok((Made::Volume(made.map_err(|error| action.failed(error))?), None));
+        let mut made = made.map_err(|error| action.failed(error))?;
+        let words = std::mem::take(&mut made.key_words);
+        let encrypted = dataset_values::encrypt(words, &mut made.local, above.as_ref(), &enabled);
+        let (encryption, key) = encrypted.map_err(|error| action.failed(error))?;
+        made.encryption = encryption;
+        return Ok((Made::Volume(made), key));
     }
     let given: Vec<(&str, &str)> = own.iter().collect();
     let made = dataset_values::creation(&given, Some((pool, nearest)), &enabled);
     let mut made = made.map_err(|error| action.failed(error))?;
-    let above = pool.encryption(nearest).map_err(|error| words(action, &error))?;
     let key = made.encrypt(above.as_ref(), &enabled).map_err(|error| action.failed(error))?;
     Ok((Made::Filesystem(made), key))
 }
@@ -239,8 +253,9 @@ fn make(pool: &pool::Pool, name: &str, made: Made) -> Result<(), Failure> {
     let action = Action::Create(name);
     let words_of = |error: pool::Error| words(action, &error);
     match made {
-        Made::Volume(volumes::Creation { size, block, local, .. }) => {
-            pool.create_volume(name, local, zpl::volume_initialiser(size, block)).map_err(words_of)?;
+        Made::Volume(volumes::Creation { size, block, local, encryption, .. }) => {
+            let initialiser = zpl::volume_initialiser(size, block);
+            pool.create_volume(name, local, encryption, initialiser).map_err(words_of)?;
         }
         Made::Filesystem(made) => {
             pool.create_filesystem(name, made.local, made.filesystem, dataset_values::initialiser())

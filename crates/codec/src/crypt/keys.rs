@@ -10,6 +10,7 @@ use sha2::Sha512;
 use zeroize::Zeroizing;
 
 use super::aead::Cipher;
+use super::locked::Locked;
 use super::pointers::{MacVersion, truncated};
 
 /// How many derived keys are kept. A dataset gets a new salt each time that it is opened for writing, and blocks with one
@@ -31,11 +32,10 @@ pub struct DatasetKeys {
     suite: Suite,
     guid: u64,
     version: u64,
-    /// In boxes, so that a move leaves no copy behind.
-    master: Box<Zeroizing<[u8; KEY]>>,
-    hmac: Box<Zeroizing<[u8; HMAC_KEY]>>,
+    /// The master key and the key that authenticates.
+    secrets: Locked<(Zeroizing<[u8; KEY]>, Zeroizing<[u8; HMAC_KEY]>)>,
     /// Keys of blocks by their salts, the last used first.
-    derived: Mutex<Vec<([u8; SALT], Arc<Cipher>)>>,
+    derived: Mutex<Vec<([u8; SALT], Arc<Locked<Cipher>>)>>,
     current: Mutex<CurrentSalt>,
 }
 
@@ -64,13 +64,12 @@ impl DatasetKeys {
             suite,
             guid,
             version,
-            master: Box::new(Zeroizing::new([0; KEY])),
-            hmac: Box::new(Zeroizing::new([0; HMAC_KEY])),
+            secrets: Locked::new((Zeroizing::new([0; KEY]), Zeroizing::new([0; HMAC_KEY]))),
             derived: Mutex::default(),
             current: Mutex::default(),
         };
-        keys.master[..master.len()].copy_from_slice(master);
-        keys.hmac.copy_from_slice(hmac);
+        keys.secrets.0[..master.len()].copy_from_slice(master);
+        keys.secrets.1.copy_from_slice(hmac);
         keys
     }
 
@@ -99,7 +98,7 @@ impl DatasetKeys {
     }
 
     pub(super) fn secrets(&self) -> (&[u8; KEY], &[u8; HMAC_KEY]) {
-        (&self.master, &self.hmac)
+        (&self.secrets.0, &self.secrets.1)
     }
 
     /// The salt and the initialisation vector for the next block. Each call gives another initialisation vector. The salt
@@ -119,7 +118,7 @@ impl DatasetKeys {
     }
 
     /// The cipher of all blocks with this salt.
-    pub(super) fn cipher(&self, salt: [u8; SALT]) -> Arc<Cipher> {
+    pub(super) fn cipher(&self, salt: [u8; SALT]) -> Arc<Locked<Cipher>> {
         let mut kept = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = kept.iter().position(|(known, _)| *known == salt) {
             kept[..=at].rotate_right(1);
@@ -127,10 +126,10 @@ impl DatasetKeys {
         }
         let mut key = Zeroizing::new([0; KEY]);
         let len = self.suite.key_len();
-        Hkdf::<Sha512>::new(None, &self.master[..len])
+        Hkdf::<Sha512>::new(None, &self.secrets.0[..len])
             .expand(&salt, &mut key[..len])
             .expect("a key is shorter than 255 hashes");
-        let cipher = Arc::new(Cipher::new(self.suite, &key));
+        let cipher = Arc::new(Locked::new(Cipher::new(self.suite, &key)));
         kept.truncate(KEPT - 1);
         kept.insert(0, (salt, Arc::clone(&cipher)));
         cipher
@@ -155,7 +154,8 @@ impl DatasetKeys {
 
     /// HMAC-SHA512 with the key that authenticates, over the pieces one after the other.
     pub(super) fn hmac_of(&self, pieces: &[&[u8]]) -> [u8; 64] {
-        let mut mac = Hmac::<Sha512>::new_from_slice(&self.hmac[..]).expect("HMAC takes keys of any length");
+        let mut mac =
+            Hmac::<Sha512>::new_from_slice(&self.secrets.1[..]).expect("HMAC takes keys of any length");
         pieces.iter().for_each(|piece| mac.update(piece));
         mac.finalize().into_bytes().into()
     }

@@ -15,6 +15,7 @@ mod content;
 mod dnodes;
 mod error;
 mod keys;
+mod locked;
 mod log;
 mod objset;
 mod pointers;

@@ -3,25 +3,34 @@
 use core::fmt;
 
 use format::crypt::{HMAC_KEY, IV, KEY, Suite, WrappedKeys};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::aead::Cipher;
 use super::error::CryptError;
 use super::keys::DatasetKeys;
+use super::locked::Locked;
 
 /// Fewest rounds in which a new pass phrase may become a key.
 pub const MIN_ITERATIONS: u64 = 100_000;
 
-/// The user's key, in the form in which it wraps the keys of datasets. It zeroes itself and is never printed. In a box: a
-/// move of it leaves no copy behind.
-#[derive(Clone, PartialEq, Eq)]
-pub struct WrappingKey(Box<[u8; KEY]>);
+/// The user's key, in the form in which it wraps the keys of datasets. It zeroes itself and is never printed.
+pub struct WrappingKey(Locked<Zeroizing<[u8; KEY]>>);
 
-impl Drop for WrappingKey {
-    fn drop(&mut self) {
-        self.0.as_mut_slice().zeroize();
+impl Clone for WrappingKey {
+    fn clone(&self) -> WrappingKey {
+        let mut key = WrappingKey::zeros();
+        key.0.copy_from_slice(&self.0[..]);
+        key
     }
 }
+
+impl PartialEq for WrappingKey {
+    fn eq(&self, other: &WrappingKey) -> bool {
+        self.0[..] == other.0[..]
+    }
+}
+
+impl Eq for WrappingKey {}
 
 impl fmt::Debug for WrappingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,7 +40,7 @@ impl fmt::Debug for WrappingKey {
 
 impl WrappingKey {
     fn zeros() -> WrappingKey {
-        WrappingKey(Box::new([0; KEY]))
+        WrappingKey(Locked::new(Zeroizing::new([0; KEY])))
     }
 
     /// From the 32 bytes themselves.

@@ -8,13 +8,14 @@ use dmu::zap::{self, words};
 use dmu::{NewObject, Object, Objset, Tx};
 use format::compression::CompressionSetting;
 use format::ddt::{Class, ENTRY_SIZE, Entry, Histogram, Key, STATISTICS, store_name};
-use format::ddt_log::{FLAT_SIZE, decode_flat};
+use format::ddt_log::{FLAT_SIZE, decode_flat, encode_flat};
 use format::zap::Value;
 use format::zap::fat::PRE_HASHED_KEY;
 use format::{ByteOrder, ChecksumKind, Compression, Corrupt, ObjectId, ObjectType};
 
 use storage::Vdevs;
 
+use super::Means;
 use crate::Result;
 use crate::mos::DIRECTORY;
 
@@ -28,7 +29,7 @@ const INDIRECT_SHIFT: u8 = 15;
 pub(crate) enum Kind {
     /// Its stores are in the object directory.
     Legacy,
-    /// Its stores are in a directory of their own, beside its logs (feature `fast_dedup`). It is only read.
+    /// Its stores are in a directory of their own, beside its logs (feature `fast_dedup`).
     Flat,
 }
 
@@ -56,9 +57,10 @@ pub struct Figures {
     pub in_core: u64,
 }
 
-/// Bytes that a block of a store takes, with all copies.
-pub(crate) fn block_bytes(vdevs: &Vdevs) -> u64 {
-    3 * vdevs.largest_asize_of(1 << BLOCK_SHIFT)
+/// Bytes that a block of any of these stores, or of a new one, takes, with all copies.
+pub(super) fn block_bytes<'a>(stores: impl Iterator<Item = &'a Store>, vdevs: &Vdevs) -> u64 {
+    let largest = stores.map(|store| store.object.block_size()).fold(1 << BLOCK_SHIFT, u64::max);
+    3 * vdevs.largest_asize_of(largest)
 }
 
 fn bad(object: &Object) -> impl FnOnce(Corrupt) -> dmu::Error {
@@ -84,13 +86,23 @@ fn unpack(value: &Value, table: Kind) -> Result<Entry, Corrupt> {
     }
 }
 
-fn pack(entry: &Entry) -> Value {
-    let raw = entry.encode();
+fn pack(entry: &Entry, table: Kind) -> Value {
+    let (legacy, flat);
+    let raw: &[u8] = match table {
+        Kind::Legacy => {
+            legacy = entry.encode();
+            &legacy
+        }
+        Kind::Flat => {
+            flat = encode_flat(entry);
+            &flat
+        }
+    };
     let mut packed = [0; ENTRY_SIZE];
     let zle = CompressionSetting::plain(Compression::Zle);
-    let (kind, payload) = match codec::compress(zle, &raw, &mut packed[..ENTRY_SIZE - 1]) {
+    let (kind, payload) = match codec::compress(zle, raw, &mut packed[..raw.len() - 1]) {
         Some(len) => (Compression::Zle, &packed[..len]),
-        None => (Compression::Off, &raw[..]),
+        None => (Compression::Off, raw),
     };
     Value::from_bytes(&[&[kind.to_disk() as u8 | LITTLE], payload].concat())
 }
@@ -117,12 +129,12 @@ impl Store {
     }
 
     /// A new store.
-    pub(crate) fn create(
-        mos: &Objset,
-        tx: &Tx,
+    pub(super) fn create(
+        means: &Means<'_>,
+        within: (ObjectId, Kind),
         (kind, class): (ChecksumKind, Class),
-        salt: u64,
     ) -> Result<Store, dmu::Error> {
+        let Means { mos, tx, salt, .. } = *means;
         let plain = NewObject::plain(ObjectType::DDT_ZAP).block_size(1 << BLOCK_SHIFT);
         let object = mos.create_object(tx, NewObject { indirect_shift: INDIRECT_SHIFT, ..plain })?;
         // The first word of the key is part of a checksum, so it serves as the hash.
@@ -130,8 +142,13 @@ impl Store {
         words::create(&object, tx, BLOCK_SHIFT, salt, flags)?;
         let name = store_name(kind, class);
         let id = Value::from_u64(object.id().0);
-        zap::update(&mos.object(DIRECTORY)?, tx, name.as_bytes(), &id)?;
-        Ok(Store { kind, class, object, table: Kind::Legacy, histogram: Histogram::default() })
+        zap::update(&mos.object(within.0)?, tx, name.as_bytes(), &id)?;
+        Ok(Store { kind, class, object, table: within.1, histogram: Histogram::default() })
+    }
+
+    /// The object that it is in.
+    pub(super) fn object(&self) -> Arc<Object> {
+        self.object.clone()
     }
 
     /// The entry under a key.
@@ -142,7 +159,7 @@ impl Store {
 
     /// Writes an entry.
     pub(crate) fn put(&self, tx: &Tx, key: &Key, entry: &Entry) -> Result<(), dmu::Error> {
-        words::update(&self.object, tx, &key.0, &pack(entry))
+        words::update(&self.object, tx, &key.0, &pack(entry, self.table))
     }
 
     /// Removes an entry.
@@ -164,6 +181,16 @@ impl Store {
             let entry = unpack(&found.value, self.table).map_err(bad(&self.object))?;
             Ok((Key(key.map_err(bad(&self.object))?), entry))
         })
+    }
+
+    /// Whether its entries can be pruned: those of tables with logs that have one reference.
+    pub(crate) fn is_prunable(&self) -> bool {
+        self.table == Kind::Flat && self.class == Class::Unique
+    }
+
+    /// All keys, and when their entries changed.
+    pub(crate) fn keyed(&self) -> impl Iterator<Item = Result<(ChecksumKind, Key, u64), dmu::Error>> + '_ {
+        self.entries().map(|entry| entry.map(|(key, entry)| (self.kind, key, entry.changed)))
     }
 
     /// How large it is.
@@ -192,10 +219,11 @@ impl Store {
     }
 
     /// Frees a store, whatever is in it.
-    pub(crate) fn destroy(self, mos: &Objset, tx: &Tx) -> Result<(), dmu::Error> {
+    pub(super) fn destroy(self, means: &Means<'_>, within: ObjectId) -> Result<(), dmu::Error> {
+        let Means { mos, tx, .. } = *means;
         let directory = mos.object(DIRECTORY)?;
         let name = self.name();
-        zap::discard(&directory, tx, name.as_bytes())?;
+        zap::discard(&mos.object(within)?, tx, name.as_bytes())?;
         if let Some(statistics) = zap::lookup_u64(&directory, STATISTICS.as_bytes())? {
             zap::discard(&mos.object(ObjectId(statistics))?, tx, name.as_bytes())?;
         }
@@ -205,12 +233,11 @@ impl Store {
 }
 
 /// Writes the statistics of these stores.
-pub(crate) fn write_statistics<'a>(
-    mos: &Objset,
-    tx: &Tx,
+pub(super) fn write_statistics<'a>(
+    means: &Means<'_>,
     stores: impl Iterator<Item = &'a Store>,
-    salt: u64,
 ) -> Result<(), dmu::Error> {
+    let Means { mos, tx, salt, .. } = *means;
     let directory = mos.object(DIRECTORY)?;
     let statistics = match zap::lookup_u64(&directory, STATISTICS.as_bytes())? {
         Some(id) => mos.object(ObjectId(id))?,
@@ -239,7 +266,7 @@ mod tests {
     fn an_entry_is_packed_small_and_unpacked_whole() {
         let mut entry = Entry::default();
         entry.slots[1] = Slot { places: [16, 0x1234, 0, 0, 0, 0], refs: 2, birth: Txg(77) };
-        let value = pack(&entry);
+        let value = pack(&entry, Kind::Legacy);
         assert!(value.data().len() < 40, "{}", value.data().len());
         assert_eq!(value.data()[0], 14 | LITTLE);
         assert_eq!(unpack(&value, Kind::Legacy), Ok(entry));
@@ -250,8 +277,13 @@ mod tests {
         for slot in &mut entry.slots {
             *slot = Slot { places: [u64::MAX / 3; 6], refs: u64::MAX / 7, birth: Txg(u64::MAX / 5) };
         }
-        assert_eq!(pack(&entry).data()[0], 2 | LITTLE);
-        assert_eq!(unpack(&pack(&entry), Kind::Legacy), Ok(entry));
+        assert_eq!(pack(&entry, Kind::Legacy).data()[0], 2 | LITTLE);
+        assert_eq!(unpack(&pack(&entry, Kind::Legacy), Kind::Legacy), Ok(entry));
+        let flat = Entry::flat(entry.slots[1], 1234);
+        assert_eq!(unpack(&pack(&flat, Kind::Flat), Kind::Flat), Ok(flat));
+        let small = Entry::flat(Slot { places: [16, 0x1234, 0, 0, 0, 0], refs: 2, birth: Txg(77) }, 1234);
+        assert!(pack(&small, Kind::Flat).data().len() < 48);
+        assert_eq!(unpack(&pack(&small, Kind::Flat), Kind::Flat), Ok(small));
         for wrong in [&[][..], &[3, 1], &[LITTLE | 14, 63], &[LITTLE | 2, 0]] {
             assert!(unpack(&Value::from_bytes(wrong), Kind::Legacy).is_err(), "{wrong:?}");
         }

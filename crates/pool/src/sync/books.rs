@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use dmu::{Frozen, Tx};
 use dsl::bookmark::Freed;
 use format::blkptr::{Block, BlockPtr, Dva};
+use format::ddt::Key;
 use format::{ChecksumKind, Compression, Corrupt, Txg};
 use storage::allocator::{AllocError, Allocator, Want};
 use storage::{Storage, WriteError, Writer};
 
 use crate::brt::Brt;
-use crate::ddt::Ddt;
+use crate::ddt::{self, Ddt};
 use crate::features::Features;
 use crate::mos::Mos;
 use crate::sizes::Sizes;
@@ -30,6 +31,8 @@ pub(super) struct Books<'a> {
     pub(super) tx: &'a Tx,
     pub(super) source: Source<'a>,
     pub(super) txg: Txg,
+    /// Seconds since 1970.
+    pub(super) now: u64,
     /// Blocks born later belong to the dataset alone.
     pub(super) prev_snap_txg: Txg,
     pub(super) delta: Sizes,
@@ -94,8 +97,12 @@ impl dmu::Space for Books<'_> {
         self.ddt.find(self.storage.vdevs(), block, copies)
     }
 
-    fn takes_shared(&self) -> bool {
-        self.ddt.is_within_quota()
+    fn look_ahead(&self) -> Option<dmu::LookAhead> {
+        self.ddt.look_ahead()
+    }
+
+    fn takes_shared(&self, block: &Block, copies: u8) -> bool {
+        self.ddt.takes(block, copies)
     }
 
     fn refer(&mut self, block: &Block, copies: u8) -> Result<(), dmu::Error> {
@@ -118,8 +125,8 @@ impl dmu::Space for Books<'_> {
     }
 }
 
-impl Books<'_> {
-    /// Removes one reference to a block. Frees the block if no dedup or clone table counts further references.
+impl<'a> Books<'a> {
+    /// Frees a block that one block pointer less refers to: now, or with the last reference that a table counts.
     fn free(&mut self, block: &Block) -> Result<(), dmu::Error> {
         if block.dedup {
             self.make_room()?;
@@ -151,8 +158,23 @@ impl Books<'_> {
 
     /// Stores all entries of the dedup table that are in memory, and frees the blocks that nothing refers to any more.
     fn store_entries(&mut self) -> Result<(), dmu::Error> {
-        let (mos, vdevs, salt) = (&self.mos.objset, self.storage.vdevs(), self.mos.salt());
-        for block in self.ddt.store(mos, self.tx, vdevs, salt)? {
+        let freed = self.ddt.store(&self.means())?;
+        self.free_unshared(freed)
+    }
+
+    fn means(&self) -> ddt::Means<'a> {
+        ddt::Means {
+            mos: &self.mos.objset,
+            tx: self.tx,
+            vdevs: self.storage.vdevs(),
+            salt: self.mos.salt(),
+            now: self.now,
+        }
+    }
+
+    /// Frees blocks that left the dedup table.
+    fn free_unshared(&mut self, blocks: Vec<Block>) -> Result<(), dmu::Error> {
+        for block in blocks {
             self.storage.forget(&block);
             free_extents(self.storage, self.allocator, &block, self.txg)?;
         }
@@ -196,6 +218,7 @@ impl<'a> Syncing<'a> {
             tx: &self.tx,
             source,
             txg: self.txg,
+            now: self.inner.host.clock.now().0,
             prev_snap_txg,
             delta: Sizes::default(),
             unique: 0,
@@ -240,8 +263,53 @@ impl<'a> Syncing<'a> {
     pub(super) fn store_references(&mut self) -> Result<()> {
         let SyncState { brt, features, .. } = &mut *self.state;
         brt.store(&self.inner.mos.objset, &self.tx, features)?;
+        let most = self.frees_max(u64::MAX);
         let (mut books, _) = self.books(Txg(0));
         books.store_entries()?;
-        Ok(books.ddt.count(&books.mos.objset, books.tx, books.mos.salt())?)
+        let means = books.means();
+        let freed = books.ddt.flush(&means, most, false)?;
+        books.free_unshared(freed)?;
+        books.ddt.count(&means, books.features)
+    }
+
+    /// Moves what is in logs of dedup tables into the stores, as far as there is room; gives whether all of it is there.
+    pub(crate) fn flush_dedup(&mut self) -> Result<bool> {
+        let most = self.frees_max(u64::MAX);
+        let (mut books, _) = self.books(Txg(0));
+        books.store_entries()?;
+        let freed = books.ddt.flush(&books.means(), most, true)?;
+        books.free_unshared(freed)?;
+        Ok(self.state.ddt.is_flushed())
+    }
+
+    /// Takes entries with one reference out of the dedup tables, as far as there is room; gives the keys that are left, and how many were
+    /// taken out.
+    pub(crate) fn prune_dedup(
+        &mut self,
+        mut keys: Vec<(ChecksumKind, Key)>,
+    ) -> Result<(Vec<(ChecksumKind, Key)>, u64)> {
+        let most = self.frees_max(keys.len() as u64) as usize;
+        let rest = keys.split_off(most.min(keys.len()));
+        let (books, _) = self.books(Txg(0));
+        let (means, mut pruned) = (books.means(), 0);
+        for (kind, key) in keys {
+            pruned += u64::from(books.ddt.prune(&means, kind, &key)?);
+        }
+        Ok((rest, pruned))
+    }
+
+    /// Enters blocks into the dedup tables, each with one reference, as though datasets had written them. For trials with
+    /// large tables: no block pointer leads to these blocks.
+    ///
+    /// # Errors
+    /// If the tables cannot be read or written.
+    pub fn enter_shared(&mut self, blocks: impl Iterator<Item = Block>) -> Result<()> {
+        let (mut books, _) = self.books(Txg(0));
+        for block in blocks {
+            books.make_room()?;
+            let vdevs = books.storage.vdevs();
+            books.ddt.refer(vdevs, &block, block.copies().count() as u8)?;
+        }
+        Ok(())
     }
 }

@@ -14,8 +14,8 @@ use dsl::{Sizes, bpobj, frees};
 use format::blkptr::BlockPtr;
 use format::bptree::Entry;
 
+use crate::Result;
 use crate::state::Syncing;
-use crate::{Result, ddt};
 
 /// Blocks freed with each txg at least, however little space is left.
 const FREES_MIN: u64 = 16;
@@ -35,14 +35,14 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Limits `count` so that the resulting changes of dedup tables fit into the free space.
-    fn frees_max(&self, count: u64) -> u64 {
+    /// As many of `count` blocks as can be freed so that the changes of dedup tables find space, whatever else the txg writes.
+    pub(super) fn frees_max(&self, count: u64) -> u64 {
         let budget = &self.inner.budget;
         let room = self.state.allocator.allocatable() / 8;
         if !budget.has_table() || budget.cost_of_entries(count) <= room {
             return count;
         }
-        count.min(room / ddt::block_bytes(self.inner.storage.vdevs())).max(FREES_MIN)
+        count.min(room / self.state.ddt.block_bytes(self.inner.storage.vdevs())).max(FREES_MIN)
     }
 
     /// Frees up to `count` listed blocks. Returns the number of freed blocks and whether the list has more.

@@ -26,7 +26,6 @@ use storage::Writer;
 
 use self::commit::commit;
 use crate::checkpoint::Stage;
-use crate::ddt;
 use crate::mos::Mos;
 use crate::space_maps::free_extents;
 use crate::state::{Dataset, Inner, SyncState, Syncing, Task};
@@ -73,8 +72,9 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
                 inner.look_at_load();
                 let space = state.allocator.space();
                 publish(inner, &state, txg);
-                let settling = space.deferred + still_freed(inner, &state);
-                let more = state.freeing || state.keeping.stage == Stage::Discarding;
+                let settling = space.deferred + still_freed(inner, &state) + state.ddt.freeing_bytes();
+                let more =
+                    state.freeing || state.ddt.is_freeing() || state.keeping.stage == Stage::Discarding;
                 inner.groups.synced(txg, state.allocator.allocatable(), settling, more);
                 if state.evacuating.is_some() && !inner.groups.limits.suspends_removal() {
                     inner.groups.go_on();
@@ -114,7 +114,7 @@ fn still_freed(inner: &Inner, state: &SyncState) -> u64 {
 /// Makes the new figures visible to readers.
 pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
     let tables = state.ddt.bytes() + state.brt.bytes();
-    inner.budget.set_table(tables, ddt::block_bytes(inner.storage.vdevs()));
+    inner.budget.set_table(tables, state.ddt.block_bytes(inner.storage.vdevs()));
     {
         let mut info = inner.info_mut();
         info.config = state.config.clone();
@@ -125,7 +125,7 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
             .filter_map(|spec| Some((spec.id.0, state.allocator.vdev_space(spec.id)?)))
             .collect();
         info.features = state.features.as_ref().map(|f| f.all().clone()).unwrap_or_default();
-        info.dedup = state.ddt.total_with_logs(inner.storage.vdevs());
+        info.dedup = state.ddt.total();
         info.clones = state.brt.clones();
         info.txg = txg;
         info.root = state.uberblock.root;
@@ -161,6 +161,7 @@ fn sync_txg(inner: &Arc<Inner>, state: &mut SyncState, txg: Txg, mut closed: Clo
     let settling = !state.allocator.is_settled(txg);
     let waiting = state.freeing
         || state.evacuating.is_some() && !inner.groups.limits.suspends_removal()
+        || state.ddt.is_freeing()
         || matches!(state.keeping.stage, Stage::Wanted | Stage::Discarding)
         || inner.scrub.is_newer();
     let_go(inner, state);
@@ -216,7 +217,9 @@ fn write_txg(
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
-    syncing.state.ddt.read_quota(&inner.mos.objset)?;
+    let SyncState { ddt, features, allocator, .. } = &mut *syncing.state;
+    dsl::livelist::give_up(&inner.mos, features, &syncing.tx)?;
+    ddt.begin_txg(&inner.mos.objset, features.as_ref(), allocator)?;
     syncing.refer_cloned(&changed)?;
     let mut written = Vec::new();
     for (dataset, frozen) in changed {

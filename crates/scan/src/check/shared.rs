@@ -64,9 +64,9 @@ impl Shared {
     pub(super) fn load(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<Shared> {
         let (mut blocks, mut waiting) = (BTreeMap::new(), Vec::new());
         let vdevs = inner.storage.vdevs();
-        let ddt = Ddt::load(&inner.mos.objset)?;
+        let ddt = Ddt::load(&inner.mos.objset, vdevs)?;
         for (kind, key, entry) in ddt.logged() {
-            note(&mut blocks, (kind, key, entry))?;
+            note(&mut blocks, (kind, key, &entry))?;
             for slot in entry.slots.iter().filter(|slot| slot.is_used() && slot.refs == 0) {
                 waiting.push(Entry::block(kind, key, slot).map_err(storage::ReadError::from)?);
             }

@@ -1,4 +1,3 @@
 //! Subcommands of OpenZFS that this build does not support. Their command lines are parsed and refused with the reason.
 
 pub mod zfs;
-pub mod zpool;
