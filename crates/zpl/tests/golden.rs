@@ -209,7 +209,7 @@ fn features_newer_than_openzfs_2_1_read_as_in_openzfs() {
 #[test]
 fn tables_with_logs_are_counted_as_openzfs_counts_them() {
     let folder = tempfile::tempdir().unwrap();
-    let Some((manifest, pool)) = golden("gfast", folder.path(), false) else { return };
+    let Some((manifest, pool)) = golden("gfast", folder.path(), true) else { return };
     expect_files(&manifest, &pool, 40);
     expect_clean(&pool);
     let ratio = pool.info().dedup.ratio_percent();
