@@ -14,7 +14,7 @@ use crate::policy::Policy;
 /// is called on other threads. What cannot be read is left to the sync thread.
 pub type LookAhead = Box<dyn Fn(&Block) + Send + Sync>;
 
-/// Who gives space and keeps the accounts: the pool, on behalf of one dataset or the MOS.
+/// Allocation and accounting, implemented by the pool for one dataset or the MOS.
 pub trait Space {
     /// Allocates a block: all its copies or none.
     ///

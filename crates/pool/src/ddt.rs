@@ -232,7 +232,7 @@ impl Ddt {
         self.tables.values().flat_map(|table| table.stores.values())
     }
 
-    /// The same, for who goes on without the tables.
+    /// The same, when the tables are needed no longer.
     pub(crate) fn into_stores(self) -> impl Iterator<Item = Store> {
         self.tables.into_values().flat_map(|table| table.stores.into_values())
     }
