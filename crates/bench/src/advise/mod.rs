@@ -217,16 +217,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     let kinds = whole.kinds(&metadata, bytes, &picks[0]);
     notes.extend(whole.remarks(&outlook.rows, &picks[0], bytes));
     let doubt = rows::doubt(&outlook.rows, &picks[0], bytes);
-    let dedup = match question.dedup {
-        true => {
-            let pick = &picks[0];
-            let is_pick =
-                |of: &Configuration| of.compression == pick.compression && of.recordsize == pick.recordsize;
-            let at = configurations.iter().position(is_pick).unwrap_or(0);
-            exact_dedup(&material, &groups[0].encoder, settings[at], watch)?
-        }
-        false => bounded_dedup(&material, &groups[0], Instant::now() + part(COPIES_TIME), watch)?,
-    };
+    let dedup = deduplication(&whole, &material, &settings, &picks[0], watch)?;
     let sample = sample(&material, &groups, question.seed, started.elapsed());
     Ok(Advice {
         schema: SCHEMA,
@@ -246,6 +237,24 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         dedup,
         notes,
     })
+}
+
+/// What deduplication would do to a dataset with the settings of `pick`.
+fn deduplication(
+    whole: &Whole<'_>,
+    material: &Material,
+    settings: &[Setting],
+    pick: &Pick,
+    watch: &dyn Watch,
+) -> Result<Dedup> {
+    let (question, group) = (whole.question, &whole.groups[0]);
+    if !question.dedup {
+        let seconds = (question.seconds * COPIES_TIME).clamp(0.0, MOST_SECONDS);
+        return bounded_dedup(material, group, Instant::now() + Duration::from_secs_f64(seconds), watch);
+    }
+    let is_pick = |of: &Configuration| of.compression == pick.compression && of.recordsize == pick.recordsize;
+    let at = whole.configurations.iter().position(is_pick).unwrap_or(0);
+    exact_dedup(material, &group.encoder, settings[at], watch)
 }
 
 /// All that is asked for, each on one thread.
