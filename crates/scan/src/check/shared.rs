@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use format::ChecksumKind;
-use format::blkptr::Block;
+use format::blkptr::{Block, Dva};
 use format::ddt::{Entry, Histogram, Key};
 
 use pool::brt::Brt;
@@ -21,6 +21,8 @@ type Place = (u32, u64, u64);
 struct References {
     counted: u64,
     found: u64,
+    /// The copies that a dedup table names besides the first. The ones that the first pointer does not name are left here.
+    rest: Option<Box<Block>>,
 }
 
 /// The shared blocks of a pool.
@@ -54,7 +56,11 @@ fn note(
 ) -> Result<()> {
     for slot in entry.slots.iter().filter(|slot| slot.is_used()) {
         let block = Entry::block(kind, key, slot).map_err(storage::ReadError::from)?;
-        blocks.insert(place(&block), References { counted: slot.refs, found: 0 });
+        let rest = (block.dvas[1] != Dva::default()).then(|| {
+            let [_, second, third] = block.dvas;
+            Box::new(Block { dvas: [second, third, Dva::default()], ..block })
+        });
+        blocks.insert(place(&block), References { counted: slot.refs, found: 0, rest });
     }
     Ok(())
 }
@@ -91,9 +97,18 @@ impl Shared {
         let mut clones = BTreeMap::new();
         for entry in Brt::load(&inner.mos.objset, vdevs)?.entries() {
             let (vdev, offset, further) = entry?;
-            clones.insert((vdev, offset), References { counted: further.saturating_add(1), found: 0 });
+            clones.insert(
+                (vdev, offset),
+                References { counted: further.saturating_add(1), found: 0, rest: None },
+            );
         }
         Ok(Shared { blocks, clones, waiting })
+    }
+
+    /// Copies of blocks in use that the table names, and the first pointer to the block does not.
+    pub(super) fn further_copies(&self) -> impl Iterator<Item = &Block> {
+        let in_use = self.blocks.values().filter(|references| references.found > 0);
+        in_use.filter_map(|references| references.rest.as_deref())
     }
 
     /// Unreferenced blocks that are still allocated.
@@ -111,7 +126,16 @@ impl Shared {
         let Some(references) = known else { return Reference::First };
         references.found += 1;
         match references.found {
-            1 => Reference::First,
+            1 => {
+                // Later pointers may have more copies than earlier ones, as the entry got them.
+                let is_new = |dva: &&Dva| **dva != Dva::default() && !block.dvas.contains(*dva);
+                references.rest = references.rest.take().and_then(|mut rest| {
+                    let mut left = rest.dvas.iter().filter(is_new).copied().collect::<Vec<_>>().into_iter();
+                    rest.dvas = std::array::from_fn(|_| left.next().unwrap_or_default());
+                    (rest.dvas[0] != Dva::default()).then_some(rest)
+                });
+                Reference::First
+            }
             found if found <= references.counted => Reference::Further,
             _ => Reference::Uncounted,
         }
@@ -121,7 +145,7 @@ impl Shared {
     pub(super) fn compare(&self, report: &mut dyn FnMut(Finding)) {
         let shared = self.blocks.iter().map(|((vdev, offset, _), references)| (vdev, offset, references));
         let cloned = self.clones.iter().map(|((vdev, offset), references)| (vdev, offset, references));
-        for (vdev, offset, References { counted, found }) in shared.chain(cloned) {
+        for (vdev, offset, References { counted, found, .. }) in shared.chain(cloned) {
             if counted != found {
                 let what = format!("references to the shared block at {vdev}:{offset:#x}");
                 report(Finding::Sum { what, stored: *counted, counted: *found });

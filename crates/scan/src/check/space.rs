@@ -42,10 +42,10 @@ pub(super) fn claim_lists(
     (claims, shared): (&mut Claims, &mut Shared),
     report: &mut dyn FnMut(Finding),
 ) -> Result<()> {
-    for block in shared.waiting() {
+    for block in shared.waiting().iter().chain(shared.further_copies()) {
         for dva in inner.storage.extents(block)? {
             if !claims.claim(dva) {
-                report(Finding::DoubleReference { place: "dedup log".into(), dva });
+                report(Finding::DoubleReference { place: "dedup table".into(), dva });
             }
         }
     }
