@@ -149,6 +149,7 @@ mod tests {
 
     use super::*;
     use crate::moved::{Move, Moves};
+    use crate::vdev::TopVdev;
 
     fn place(vdev: u32, offset: u64, asize: u64) -> Dva {
         Dva { vdev: VdevId(vdev), offset, asize, gang: false }

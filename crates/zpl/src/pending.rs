@@ -15,15 +15,18 @@ use crate::owner::{Amount, Owner};
 /// Whose use of what.
 pub(crate) type Account = (Owner, Amount, u64);
 
-/// The unsynced additions to each account, by txg, and the newest txg in which something was freed.
+/// The unsynced additions to each account, by txg.
+type Added = HashMap<Account, Vec<(Txg, u64)>>;
+
+/// The unsynced additions to each account, and the newest txg in which something was freed.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    added: Mutex<HashMap<Account, Vec<(Txg, u64)>>>,
+    added: Mutex<Added>,
     freed_in: AtomicU64,
 }
 
 impl Pending {
-    fn added(&self) -> Ranked<MutexGuard<'_, HashMap<Account, Vec<(Txg, u64)>>>> {
+    fn added(&self) -> Ranked<MutexGuard<'_, Added>> {
         Ranked::lock(Rank::Pending, || {
             self.added.lock().expect("no code panics while holding the pending use")
         })

@@ -137,12 +137,15 @@ fn name_of(tree: &[VdevView], guid: Guid) -> String {
     name
 }
 
+/// Properties to store, by name.
+type Stored = Vec<(String, Value)>;
+
 /// The properties of the new pool, as `-o` sets them, and the file that remembers it if it is imported. An alternate root belongs to
 /// the import that `-R` asks for, and nothing is imported read-only: without effect, as in OpenZFS.
 fn properties(
     call: &Typed<Options>,
     failed: &dyn Fn(&dyn std::fmt::Display) -> Failure,
-) -> Result<(Vec<(String, Value)>, Option<String>), Failure> {
+) -> Result<(Stored, Option<String>), Failure> {
     let (mut stored, mut cachefile) = (Vec::new(), None);
     for text in call.options.properties.iter().map(String::as_str) {
         let Ok((word, value)) = assignment(text) else {

@@ -271,23 +271,43 @@ mod tests {
             ("bad.toml", "x = 1".to_owned()),
         ] {
             std::fs::write(at(name), text).expect("written");
-            let (ended, _) =
-                call(&Report { social: false, trace: false, output: None, first: at(name), second: None });
+            let (ended, _) = call(&Report {
+                json: false,
+                social: false,
+                trace: false,
+                output: None,
+                first: at(name),
+                second: None,
+            });
             let Err(Failure::Refused(lines)) = ended else { panic!("{name}: {ended:?}") };
             assert!(lines.len() == 1 && !lines[0].contains('\n') && lines[0].contains(name), "{lines:?}");
         }
         let output = Some(at("out.pdf"));
         assert!(
-            call(&Report { social: false, trace: false, output, first: at("a.json"), second: None })
-                .0
-                .is_err()
+            call(&Report {
+                json: false,
+                social: false,
+                trace: false,
+                output,
+                first: at("a.json"),
+                second: None
+            })
+            .0
+            .is_err()
                 && !at("out.pdf").exists()
         );
         let output = Some(at("none/out.html"));
         assert!(
-            call(&Report { social: false, trace: false, output, first: at("a.json"), second: None })
-                .0
-                .is_err()
+            call(&Report {
+                json: false,
+                social: false,
+                trace: false,
+                output,
+                first: at("a.json"),
+                second: None
+            })
+            .0
+            .is_err()
         );
     }
 
@@ -297,12 +317,21 @@ mod tests {
         let first = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/published.toml"));
         let output = Some(dir.path().join("p.html"));
         assert_eq!(
-            call(&Report { social: false, trace: false, output, first: first.clone(), second: None }).0,
+            call(&Report {
+                json: false,
+                social: false,
+                trace: false,
+                output,
+                first: first.clone(),
+                second: None
+            })
+            .0,
             Ok(0)
         );
         let page = std::fs::read_to_string(dir.path().join("p.html")).expect("written");
         assert!(["1.08", "1.71", "1.37", "1.01"].iter().all(|number| page.contains(&format!(">{number}<"))));
-        let (_, out) = call(&Report { social: false, trace: false, output: None, first, second: None });
+        let (_, out) =
+            call(&Report { json: false, social: false, trace: false, output: None, first, second: None });
         assert!(out.contains("samtools sam2bam (16 threads)"), "{out}");
     }
 }

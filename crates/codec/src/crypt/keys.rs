@@ -27,15 +27,20 @@ struct CurrentSalt {
     left: u64,
 }
 
+/// The master key and the key that authenticates.
+type Secrets = (Zeroizing<[u8; KEY]>, Zeroizing<[u8; HMAC_KEY]>);
+
+/// The key of the blocks that have this salt.
+type Derived = ([u8; SALT], Arc<Locked<Cipher>>);
+
 /// The unwrapped keys of a dataset. All readers and writers share them. They are zeroed when dropped, and never printed.
 pub struct DatasetKeys {
     suite: Suite,
     guid: u64,
     version: u64,
-    /// The master key and the key that authenticates.
-    secrets: Locked<(Zeroizing<[u8; KEY]>, Zeroizing<[u8; HMAC_KEY]>)>,
+    secrets: Locked<Secrets>,
     /// Keys of blocks by their salts, the last used first.
-    derived: Mutex<Vec<([u8; SALT], Arc<Locked<Cipher>>)>>,
+    derived: Mutex<Vec<Derived>>,
     current: Mutex<CurrentSalt>,
 }
 

@@ -328,7 +328,7 @@ impl Syncing<'_> {
         if counted > 0 {
             features.adjust(&self.tx, &features::OBSOLETE_COUNTS, -counted)?;
         }
-        Ok(Features::adjust(features, &self.tx, &features::DEVICE_REMOVAL, -1)?)
+        Features::adjust(features, &self.tx, &features::DEVICE_REMOVAL, -1)
     }
 
     /// All is copied: the vdev leaves, and blocks on it are found by the mapping from now on.
