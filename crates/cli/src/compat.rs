@@ -9,7 +9,7 @@
 
 mod aux_owner;
 mod changing;
-mod client_input;
+pub(crate) mod client_input;
 mod damaged;
 mod dataset_value;
 pub(crate) mod dataset_values;

@@ -319,7 +319,7 @@ mod tests {
             (columns, rows(&["tank/home/photos|7.01M|345M|26K|/home/user/photos"]))
         };
         const RANK: &[&str] = &["MOUNTPOINT", "REFER"];
-        for (width, left_out) in [(80, 0), (58, 0), (57, 1), (37, 1), (36, 2), (1, 2)] {
+        for (width, left_out) in [(80, 0), (56, 0), (55, 1), (37, 1), (36, 2), (1, 2)] {
             let (mut columns, mut rows) = all();
             assert_eq!(fit(&mut columns, &mut rows, RANK, width), RANK[..left_out], "{width}");
             let mut out = Vec::new();

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Standard input of a client. A read ends when the client goes away or the command must stop.
-pub(super) struct ClientInput<F> {
-    pub(super) input: Arc<File>,
+pub(crate) struct ClientInput<F> {
+    pub(crate) input: Arc<File>,
     /// Whether to stop.
-    pub(super) stops: F,
+    pub(crate) stops: F,
 }
 
 impl<F: Fn() -> bool> Read for ClientInput<F> {

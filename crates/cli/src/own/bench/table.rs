@@ -82,7 +82,9 @@ fn wrapped(line: &str, indent: usize, width: usize) -> Vec<String> {
         let room = width - if lines.is_empty() { 0 } else { indent };
         let end = rest.char_indices().nth(room).map_or(rest.len(), |(at, _)| at);
         let first = if lines.is_empty() { indent } else { 0 };
-        let Some(cut) = rest[..end].rfind(' ').filter(|cut| *cut > first) else { break };
+        // A blank right behind the last place that fits is a place to cut, too.
+        let reach = end + usize::from(rest[end..].starts_with(' '));
+        let Some(cut) = rest[..reach].rfind(' ').filter(|cut| *cut > first) else { break };
         lines.push(rest[..cut].trim_end().to_owned());
         rest = rest[cut..].trim_start();
     }

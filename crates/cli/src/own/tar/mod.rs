@@ -1,8 +1,10 @@
-//! `cenote tar`: a tree of a pool as a POSIX tar stream.
+//! `cenote tar`: a tree of a pool as a POSIX tar stream, and back (`extract.rs`).
 //!
 //! From:   a folder or file of a dataset or snapshot.
 //! To:     standard output, in the pax format: modes, owners, times, all kinds of files, hard links, holes, extended attributes.
 
+mod archive;
+mod extract;
 mod header;
 
 use std::collections::HashMap;
@@ -32,10 +34,7 @@ const DEVICE_MAX: u64 = 0o777_7777;
 /// The place cannot be opened; nobody reads the stream; the contents of a file cannot be read, which ends the stream.
 pub fn run(tar: &Tar, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
     if tar.extract {
-        let line = "cenote tar: not supported yet: -x";
-        return Err(
-            Failure::refused(line).hint("unpack with tar, then 'cenote cp -rp FOLDER/. DATASET:/path'")
-        );
+        return extract::run(tar, around, console);
     }
     if console.is_terminal() {
         return Err(Failure::refused("cenote tar: the stream is not for a terminal: redirect it to a file"));
