@@ -228,7 +228,8 @@ fn words_for_draid_that_make_no_vdev_are_refused() {
             create(&bed, options, words, &devices).refused(why);
         }
     }
-    create(&bed, &["-f", "-o", "feature@draid=disabled"], "draid 0 1 2", &devices)
-        .refused("operation not supported on this type of pool: the feature draid is not enabled");
+    create(&bed, &["-f", "-o", "feature@draid=disabled"], "draid 0 1 2", &devices).refused(
+        "cannot create 't': operation not supported on this type of pool: the feature draid is not enabled",
+    );
     create(&bed, &["-f"], "log 0", &devices).refused("invalid vdev specification");
 }
