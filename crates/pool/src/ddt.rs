@@ -116,6 +116,12 @@ pub struct Ddt {
     quota: Option<u64>,
 }
 
+/// What an entry is found by: the checksum's kind, and the checksum with the sizes of the block.
+struct Named<'a> {
+    kind: ChecksumKind,
+    key: &'a Key,
+}
+
 impl Table {
     /// Where its stores are named.
     fn within(&self) -> (ObjectId, Kind) {
@@ -147,7 +153,7 @@ impl Table {
     fn put(
         &mut self,
         means: &Means<'_>,
-        (kind, key): (ChecksumKind, &Key),
+        Named { kind, key }: Named<'_>,
         mut entry: Entry,
         before: Option<Class>,
         freed: &mut Vec<Block>,
@@ -455,7 +461,7 @@ impl Ddt {
                 let logged = Logged::new(&live.entry, live.found.class());
                 to_log.entry(number).or_default().push((key, logged));
             } else {
-                table.put(means, (kind, &key), live.entry, live.found.class(), &mut freed)?;
+                table.put(means, Named { kind, key: &key }, live.entry, live.found.class(), &mut freed)?;
             }
         }
         for (number, new) in to_log {

@@ -94,7 +94,7 @@ pub(super) fn draw(area: &Area<'_>, size: Size, Axes { x, y }: Axes<'_>, cloud: 
         let bold = front.contains(&index) || cloud.chosen == Some(index);
         let off_the_line: Vec<Rectangle4> = taken.iter().chain(&border).copied().collect();
         // Around the recommended one is a ring.
-        let point = (at(index), if cloud.chosen == Some(index) { HALF } else { 0 });
+        let point = Beside { at: at(index), more: if cloud.chosen == Some(index) { HALF } else { 0 } };
         let place = free_place(&name, point, size, &frame, &off_the_line);
         // Where there is room on the line only, the line runs behind the name.
         if let Some((place, label)) = place.or_else(|| free_place(&name, point, size, &frame, &taken)) {
@@ -162,10 +162,17 @@ fn staircase(points: &[(i32, i32)], frame: &Frame) -> Vec<(i32, i32)> {
 
 type Rectangle4 = (i32, i32, i32, i32);
 
-/// A place beside a point, `more` away from it than usual, for its name that covers no other name or point; the name is left out where there is none.
+/// A point that has a name beside it, `more` away from it than usual.
+#[derive(Clone, Copy)]
+struct Beside {
+    at: (i32, i32),
+    more: i32,
+}
+
+/// A place beside a point for its name that covers no other name or point; the name is left out where there is none.
 fn free_place(
     name: &str,
-    ((x, y), more): ((i32, i32), i32),
+    Beside { at: (x, y), more }: Beside,
     size: Size,
     frame: &Frame,
     taken: &[Rectangle4],
@@ -236,7 +243,8 @@ mod tests {
         };
         let mut taken = vec![(94, 94, 106, 106), (97, 96, 109, 108)];
         for _ in 0..6 {
-            let Some((_, label)) = free_place("zstd-fast-1", ((100, 100), 0), Size::Narrow, &frame, &taken)
+            let Some((_, label)) =
+                free_place("zstd-fast-1", Beside { at: (100, 100), more: 0 }, Size::Narrow, &frame, &taken)
             else {
                 break;
             };

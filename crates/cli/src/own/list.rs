@@ -68,7 +68,7 @@ pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), F
             }
         };
         if ls.json {
-            json((ls.recursive, ls.sha256), place, &fs, id, console)?;
+            json(Listed { recursive: ls.recursive, sha256: ls.sha256 }, place, &fs, id, console)?;
         } else {
             let several = ls.recursive || ls.places.len() > 1;
             text(ls, (place, id), &fs, several.then_some(i > 0), console)?;
@@ -77,9 +77,17 @@ pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), F
     pools.finish()
 }
 
+/// What a list in JSON has.
+struct Listed {
+    /// What is in folders, too.
+    recursive: bool,
+    /// Sums of the contents.
+    sha256: bool,
+}
+
 /// One object per entry. Sums are computed on all cores; lines come out in order all the same.
 fn json(
-    (recursive, sha256): (bool, bool),
+    Listed { recursive, sha256 }: Listed,
     place: &PoolPath,
     fs: &Filesystem,
     id: ObjectId,
@@ -215,7 +223,7 @@ pub fn tree(tree: &Tree, around: &Surroundings, console: &mut Console) -> Result
             }
         };
         if tree.json {
-            json((true, false), place, &fs, id, console)?;
+            json(Listed { recursive: true, sha256: false }, place, &fs, id, console)?;
             continue;
         }
         console.line(&quoted(place.to_string().as_bytes()))?;

@@ -19,7 +19,7 @@ const ACK: u32 = 1;
 const INVALID: u32 = 1 << 31 | 3;
 const TLS_REQUIRED: u32 = 1 << 31 | 5;
 
-/// Who signs certificates.
+/// An authority that signs certificates.
 struct Authority {
     certificate: rcgen::Certificate,
     issuer: Issuer<'static, KeyPair>,

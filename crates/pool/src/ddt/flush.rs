@@ -5,7 +5,7 @@
 use format::blkptr::Block;
 
 use super::log::Flat;
-use super::{Ddt, Means, kind_of};
+use super::{Ddt, Means, Named, kind_of};
 use crate::Result;
 
 /// Entries of a log from which on it is flushed.
@@ -58,7 +58,7 @@ impl Ddt {
             for _ in 0..wanted.min(most) {
                 let Some((key, logged)) = table.flat.as_mut().and_then(Flat::take) else { break };
                 self.logged.remove(means.vdevs, (kind, &key), &logged.entry());
-                table.put(means, (kind, &key), logged.entry(), logged.class, &mut freed)?;
+                table.put(means, Named { kind, key: &key }, logged.entry(), logged.class, &mut freed)?;
                 last = Some(key);
             }
             if let (Some(last), Some(flat)) = (last, &mut table.flat) {

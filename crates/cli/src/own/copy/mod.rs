@@ -170,7 +170,8 @@ fn copy(
             let sink = ToLocal::new(sources.len() > 1);
             if cp.dry_run {
                 let top = path.as_os_str().as_bytes().to_vec();
-                return rehearse(cp, (&sink, target, top), sources, policy, (progress, stop), console);
+                let manner = Manner { outside: None, policy, progress, stop };
+                return rehearse(cp, Rehearsal { sink: &sink, target, top }, sources, manner, console);
             }
             transfer(&sink, target, sources, Manner { outside: Some(path), policy, progress, stop })
         }
@@ -185,7 +186,8 @@ fn copy(
             let target = pool_target(&sink, &fs, place, number, &given)?;
             if cp.dry_run {
                 let top = place.to_string().into_bytes();
-                return rehearse(cp, (&sink, target, top), sources, policy, (progress, stop), console);
+                let manner = Manner { outside: None, policy, progress, stop };
+                return rehearse(cp, Rehearsal { sink: &sink, target, top }, sources, manner, console);
             }
             transfer(&sink, target, sources, Manner { outside: None, policy, progress, stop })
         }
@@ -398,15 +400,24 @@ fn transfer<S: Sink>(
     sink.remark()
 }
 
+/// Where a copy would go that is only told about.
+struct Rehearsal<'a, S: Sink> {
+    sink: &'a S,
+    target: Target<S::Dir>,
+    /// The path of the target as it is shown.
+    top: Vec<u8>,
+}
+
 /// Says what a copy would do, in the order of names; `top` is the destination as the user wrote it.
 fn rehearse<S: Sink>(
     cp: &Cp,
-    (sink, target, top): (&S, Target<S::Dir>, Vec<u8>),
+    rehearsal: Rehearsal<'_, S>,
     sources: Vec<Found>,
-    policy: Policy,
-    (progress, stop): (&Progress, &Stop),
+    manner: Manner<'_>,
     console: &mut Console,
 ) -> Result<(), Failure> {
+    let Rehearsal { sink, target, top } = rehearsal;
+    let Manner { policy, progress, stop, .. } = manner;
     let (sender, steps) = mpsc::sync_channel(STEPS);
     let plan = Plan::new(sink, sources.len() > 1, sender);
     let mut above = top;

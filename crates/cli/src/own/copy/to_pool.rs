@@ -48,6 +48,14 @@ impl PoolDir {
     }
 }
 
+/// What a copy is to be called.
+struct Named<'a> {
+    dir: &'a PoolDir,
+    name: &'a [u8],
+    /// It is complete after one transaction.
+    at_once: bool,
+}
+
 impl ToPool {
     /// `owner` owns what has no owner of its own; `number` is set if the file system is read, too.
     /// `several_sources`: folders of different sources that have the same name become one.
@@ -134,12 +142,12 @@ impl ToPool {
         }
     }
 
-    /// Makes something with `create`, calls `complete` for it, and gives it its name. What is not made `at_once`, so in one
-    /// transaction, has a temporary name until it is complete: a killed copy leaves no half of it. Something else that has the
+    /// Makes something with `create`, calls `complete` for it, and gives it its name. What is not complete after one
+    /// transaction has a temporary name until it is complete: a killed copy leaves no half of it. Something else that has the
     /// name is replaced when its successor is complete, unless this run made it.
     fn place(
         &self,
-        (dir, name, at_once): (&PoolDir, &[u8], bool),
+        Named { dir, name, at_once }: Named<'_>,
         wanted: &Wanted,
         create: impl FnOnce(&[u8]) -> Result<ObjectId, Error>,
         complete: impl FnOnce(ObjectId) -> Result<(), CopyError>,
@@ -410,7 +418,7 @@ impl Sink for ToPool {
         let new = self.new_node(wanted);
         let create = |name: &[u8]| self.fs.create(dir.id, name, &new);
         if wanted.size > 0 && self.may_share(content) {
-            return self.place((dir, name, false), wanted, create, |id| {
+            return self.place(Named { dir, name, at_once: false }, wanted, create, |id| {
                 self.share(id, content, wanted, moved)?;
                 self.complete(id, wanted)
             });
@@ -427,9 +435,10 @@ impl Sink for ToPool {
             let bytes = first.take().map(Chunk::into_vec).unwrap_or_default();
             let create = |name: &[u8]| self.fs.create_with(dir.id, name, &new, bytes);
             let at_once = wanted.xattrs.is_empty();
-            return self.place((dir, name, at_once), wanted, create, |id| self.set_xattrs(id, wanted));
+            return self
+                .place(Named { dir, name, at_once }, wanted, create, |id| self.set_xattrs(id, wanted));
         }
-        self.place((dir, name, false), wanted, create, |id| {
+        self.place(Named { dir, name, at_once: false }, wanted, create, |id| {
             self.fill(id, first.take(), content, wanted, moved)?;
             self.complete(id, wanted)
         })
@@ -447,7 +456,7 @@ impl Sink for ToPool {
             FileKind::Symlink => self.fs.symlink(dir.id, name, &new, target),
             _ => self.fs.create(dir.id, name, &new),
         };
-        self.place((dir, name, true), wanted, create, |id| self.set_xattrs(id, wanted))
+        self.place(Named { dir, name, at_once: true }, wanted, create, |id| self.set_xattrs(id, wanted))
     }
 
     fn link(&self, file: &ObjectId, dir: &PoolDir, name: &[u8]) -> Result<(), CopyError> {

@@ -135,7 +135,7 @@ impl<R: Read> Archive<R> {
         loop {
             let Some(block) = self.block()? else { return Err(Broken::CutOff) };
             if block == [0; BLOCK] {
-                // What comes behind the end belongs to nobody, but whoever sends it must get rid of it.
+                // The sender of the stream can end only when everything is read, also the bytes behind the end.
                 io::copy(&mut self.stream, &mut io::sink())?;
                 return if is_first {
                     Ok(None)

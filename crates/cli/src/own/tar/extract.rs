@@ -115,8 +115,11 @@ struct Target<'a> {
     buffer: Vec<u8>,
 }
 
+/// The folders on the way to a member, and its own name.
+type Way<'a> = (Vec<&'a [u8]>, &'a [u8]);
+
 /// The names on the way to a member, and its own; `None` for the target itself.
-fn names_of(path: &[u8]) -> Result<Option<(Vec<&[u8]>, &[u8])>, Refusal> {
+fn names_of(path: &[u8]) -> Result<Option<Way<'_>>, Refusal> {
     let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let mut names: Vec<&[u8]> = parts.take(DEPTH_MAX + 1).collect();
     if names.iter().any(|name| *name == b"..") {
