@@ -143,7 +143,7 @@ fn shells_complete_subcommands_options_names_and_values() {
     assert_eq!(offer, ["snapshot", "snap"]);
     assert_eq!(
         of_zfs(&["zfs", "list", "-"]).expect("bash"),
-        ["-H", "-p", "-r", "-j", "--json", "--json-int", "-d", "-o", "-s", "-S", "-t"]
+        ["-H", "-p", "-r", "--wide", "-j", "--json", "--json-int", "-d", "-o", "-s", "-S", "-t"]
     );
     assert_eq!(of_zfs(&["zfs", "unmount", "tank/"]).expect("bash"), ["tank/fs", "tank/fs/a\\ b"]);
     assert_eq!(of_zfs(&["zfs", "unmount", "tank/fs/a\\ "]).expect("bash"), ["tank/fs/a\\ b"]);

@@ -297,7 +297,8 @@ fn is_replaced(parity: usize, is_there: bool) {
     pool.sync().unwrap();
     assert_eq!(pool.members().len(), count, "the devices that were replaced have left");
     let scan = pool.scan().unwrap().unwrap().scan;
-    assert!(scan.processed > 50_000 && scan.errors == 0, "{scan:?}");
+    // A device that joined while the first was resilvered has had a resilver of its own.
+    assert!(scan.processed > 20_000 && scan.errors == 0, "{scan:?}");
     assert_eq!(findings(&pool), [""; 0]);
     pool.scrub().unwrap();
     pool.wait_scrub().unwrap();
