@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_reader_is_served_while_a_scrub_asks_for_more_than_its_share() {
-        let disk = Script::new().disk("a", 1 << 20);
+        let disk = Script::new().disk("a", 8 << 20);
         let leaf = Leaf::new(1, Arc::new(disk.clone()));
         let most = AtomicUsize::new(0);
         let active = || leaf.meter.admission.lock().active[Purpose::Scrub as usize] as usize;
