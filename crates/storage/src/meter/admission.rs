@@ -31,6 +31,8 @@ struct State {
     credit: u32,
     /// The device is closed: requests fail at once, so none waits.
     is_open_to_all: bool,
+    /// Requests that wait.
+    waiting: u32,
 }
 
 impl State {
@@ -87,9 +89,13 @@ impl Admission {
 
     /// Waits until a request of this purpose may begin.
     pub(crate) fn enter(&self, purpose: Purpose) -> Admitted<'_> {
-        let state = self.lock();
-        let waits = |state: &mut State| !state.may_begin(purpose);
-        let mut state = self.ended.wait_while(state, waits).expect("no code panics while holding this state");
+        let mut state = self.lock();
+        if !state.may_begin(purpose) {
+            state.waiting += 1;
+            let waits = |state: &mut State| !state.may_begin(purpose);
+            state = self.ended.wait_while(state, waits).expect("no code panics while holding this state");
+            state.waiting -= 1;
+        }
         state.begin(purpose);
         Admitted { by: self, purpose }
     }
@@ -103,8 +109,14 @@ impl Admission {
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        self.by.lock().end(self.purpose);
-        self.by.ended.notify_all();
+        let mut state = self.by.lock();
+        state.end(self.purpose);
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        // It is a system call, and most requests end with nobody waiting.
+        if is_awaited {
+            self.by.ended.notify_all();
+        }
     }
 }
 
