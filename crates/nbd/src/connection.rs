@@ -3,7 +3,6 @@
 use std::io::{self, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use zpl::Volume;
 
@@ -12,7 +11,7 @@ use crate::negotiation::{Agreed, Broken, Outcome, greet, negotiate};
 use crate::protocol::{Kind, REQUEST_MAX, REQUEST_SIZE, Request, errno, flag};
 use crate::queue::Queue;
 use crate::reply::{Data, Replies, errno_of};
-use crate::stream::Stream;
+use crate::stream::{NEGOTIATING, SENDING, Stream};
 use crate::tls::Encrypted;
 
 /// Bytes of data that are in memory at once for one request.
@@ -21,10 +20,6 @@ const PIECE: usize = 1 << 20;
 const WORKERS: usize = 4;
 /// Extents of one answer about data and holes.
 const EXTENTS_MAX: usize = 4 << 10;
-/// Time limit for one step of the negotiation.
-const NEGOTIATING: Duration = Duration::from_secs(10);
-/// Time limit for sending data that the client does not read.
-const SENDING: Duration = Duration::from_secs(60);
 /// Bytes that are read from the socket at once, beside data.
 const BUFFER: usize = 64 << 10;
 

@@ -6,6 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+/// Time limit for one step of the negotiation.
+pub(crate) const NEGOTIATING: Duration = Duration::from_secs(10);
+/// Time limit for sending data that the client does not read.
+pub(crate) const SENDING: Duration = Duration::from_secs(60);
+
 /// A connected socket. Reading and writing take a shared reference, as sockets do.
 #[derive(Debug)]
 pub(crate) enum Stream {

@@ -22,7 +22,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-use crate::stream::Stream;
+use crate::stream::{NEGOTIATING, SENDING, Stream};
 
 /// The certificate of the authority that signs the clients' certificates.
 const AUTHORITY: &str = "ca-cert.pem";
@@ -35,10 +35,6 @@ const PRIVATE_KEY: &str = "private key";
 const CERTIFICATES: &str = "certificate";
 /// Bytes of a file of the folder.
 const FILE_MAX: u64 = 1 << 20;
-/// How long a client may take until both sides have agreed on keys.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a client may take nothing of what it is sent.
-const SENDING: Duration = Duration::from_secs(60);
 /// How long the last bytes may take when the connection ends.
 const ENDING: Duration = Duration::from_secs(5);
 /// Bytes that are encrypted at once.
@@ -90,9 +86,7 @@ impl Tls {
     /// A file is missing, is damaged, or may be read by users who should not.
     pub fn load(folder: &Path) -> Result<Tls, TlsError> {
         let path = folder.join(KEY);
-        let raw = read(&path, PRIVATE_KEY)?;
-        let mode =
-            std::fs::metadata(&path).map_err(|source| TlsError::Read { path: path.clone(), source })?.mode();
+        let (raw, mode) = read(&path, PRIVATE_KEY)?;
         if mode & 0o077 != 0 {
             return Err(TlsError::Exposed(path));
         }
@@ -137,20 +131,20 @@ impl Tls {
     }
 }
 
-/// Reads a file of the folder. What is no ordinary file, or too long, is not even opened: the name of the folder may come
+/// The bytes and the mode of a file of the folder. What is no ordinary file, or too long, is not even opened: the name of the folder may come
 /// from a property of a pool.
-fn read(path: &Path, wanted: &'static str) -> Result<Vec<u8>, TlsError> {
+fn read(path: &Path, wanted: &'static str) -> Result<(Vec<u8>, u32), TlsError> {
     let refused = |source| TlsError::Read { path: path.to_path_buf(), source };
     let found = std::fs::metadata(path).map_err(refused)?;
     if !found.is_file() || found.len() > FILE_MAX {
         return Err(TlsError::Content { path: path.to_path_buf(), wanted });
     }
-    std::fs::read(path).map_err(refused)
+    Ok((std::fs::read(path).map_err(refused)?, found.mode()))
 }
 
 /// All certificates of a file; at least one.
 fn certificates(path: PathBuf) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let raw = read(&path, CERTIFICATES)?;
+    let (raw, _) = read(&path, CERTIFICATES)?;
     match CertificateDer::pem_slice_iter(&raw).collect::<Result<Vec<_>, _>>() {
         Ok(found) if !found.is_empty() => Ok(found),
         _ => Err(TlsError::Content { path, wanted: CERTIFICATES }),
@@ -198,7 +192,7 @@ struct Relay {
 
 impl Relay {
     fn new(session: ServerConnection, socket: Stream, inner: UnixStream) -> Relay {
-        let until = Some(Instant::now() + HANDSHAKE);
+        let until = Some(Instant::now() + NEGOTIATING);
         let (decrypted, piece) = (Vec::new(), vec![0; PIECE]);
         Relay { session, socket, inner, decrypted, taken: 0, piece, is_ending: false, until }
     }

@@ -117,6 +117,7 @@ pub struct Ddt {
 }
 
 /// What an entry is found by: the checksum's kind, and the checksum with the sizes of the block.
+#[derive(Clone, Copy)]
 struct Named<'a> {
     kind: ChecksumKind,
     key: &'a Key,
@@ -183,14 +184,14 @@ impl Table {
 }
 
 impl Tally {
-    fn add(&mut self, vdevs: &Vdevs, (kind, key): (ChecksumKind, &Key), entry: &Entry) {
+    fn add(&mut self, vdevs: &Vdevs, Named { kind, key }: Named<'_>, entry: &Entry) {
         self.counts = self.counts.plus(&counts(vdevs, kind, key, entry));
         let bytes = unused_bytes(vdevs, kind, key, entry);
         self.unused += u64::from(bytes.is_some());
         self.unused_bytes = self.unused_bytes.saturating_add(bytes.unwrap_or(0));
     }
 
-    fn remove(&mut self, vdevs: &Vdevs, (kind, key): (ChecksumKind, &Key), entry: &Entry) {
+    fn remove(&mut self, vdevs: &Vdevs, Named { kind, key }: Named<'_>, entry: &Entry) {
         self.counts = self.counts.minus(&counts(vdevs, kind, key, entry));
         let bytes = unused_bytes(vdevs, kind, key, entry);
         self.unused -= u64::from(bytes.is_some());
@@ -226,7 +227,7 @@ impl Ddt {
             }
             table.kind = (table.flat.is_some() || !table.stores.is_empty()).then_some(within.1);
             for (key, logged) in table.flat.iter().flat_map(Flat::entries) {
-                ddt.logged.add(vdevs, (kind, key), &logged.entry());
+                ddt.logged.add(vdevs, Named { kind, key }, &logged.entry());
             }
             ddt.tables.insert(kind.to_disk(), table);
         }
@@ -428,7 +429,7 @@ impl Ddt {
                         let store = table.stores.get_mut(&class).expect("it was found there");
                         store.histogram.remove(&counts(vdevs, kind, &key, &entry));
                     }
-                    Found::Log(_) => self.logged.remove(vdevs, (kind, &key), &entry),
+                    Found::Log(_) => self.logged.remove(vdevs, Named { kind, key: &key }, &entry),
                 }
                 new.insert(Live { entry, found, changed: false })
             }
@@ -442,6 +443,7 @@ impl Ddt {
         let mut to_log: BTreeMap<u64, Vec<(Key, Logged)>> = BTreeMap::new();
         for ((number, key), mut live) in std::mem::take(&mut self.live) {
             let Some(kind) = kind_of(number) else { continue };
+            let named = Named { kind, key: &key };
             let table = self.tables.entry(number).or_default();
             if !live.changed {
                 match live.found {
@@ -450,18 +452,18 @@ impl Ddt {
                         let store = table.stores.get_mut(&class).expect("it was found there");
                         store.histogram.add(&counts(means.vdevs, kind, &key, &live.entry));
                     }
-                    Found::Log(_) => self.logged.add(means.vdevs, (kind, &key), &live.entry),
+                    Found::Log(_) => self.logged.add(means.vdevs, named, &live.entry),
                 }
                 continue;
             }
             self.counted = true;
             if table.kind == Some(Kind::Flat) {
                 live.entry.changed = means.now;
-                self.logged.add(means.vdevs, (kind, &key), &live.entry);
+                self.logged.add(means.vdevs, named, &live.entry);
                 let logged = Logged::new(&live.entry, live.found.class());
                 to_log.entry(number).or_default().push((key, logged));
             } else {
-                table.put(means, Named { kind, key: &key }, live.entry, live.found.class(), &mut freed)?;
+                table.put(means, named, live.entry, live.found.class(), &mut freed)?;
             }
         }
         for (number, new) in to_log {

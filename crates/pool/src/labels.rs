@@ -141,9 +141,7 @@ pub fn write_config(
     leaf: Guid,
     half: Half,
 ) -> Result<(), WriteError> {
-    let list = config.to_label_nvlist(leaf).expect("the leaf is part of the pool it belongs to");
-    let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
-    write_list(disk, &list, offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2))
+    for_each_of_half(disk, config, leaf, half, |raw, at| write(disk, raw, at))
 }
 
 /// Reads half of the labels of `leaf` back, which [`write_config`] wrote and a flush made durable. Where the device gives
@@ -157,10 +155,7 @@ pub fn prove_config(
     leaf: Guid,
     half: Half,
 ) -> Result<(), WriteError> {
-    let list = config.to_label_nvlist(leaf).expect("the leaf is part of the pool it belongs to");
-    let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
-    let offsets = offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2);
-    for_each_sealed(&list, offsets, |raw, at| {
+    for_each_of_half(disk, config, leaf, half, |raw, at| {
         let failed = |source| WriteError::Device { path: disk.path().to_path_buf(), offset: at, source };
         let is_there = || {
             let mut found = vec![0; raw.len()];
@@ -174,6 +169,19 @@ pub fn prove_config(
         let lost = || failed(io::Error::other("a label that was written reads back as something else"));
         if is_there()? { Ok(()) } else { Err(lost()) }
     })
+}
+
+/// Calls `each` with the configuration of `leaf` as half of its labels have it, and where they lie.
+fn for_each_of_half(
+    disk: &Arc<dyn Disk>,
+    config: &PoolConfig,
+    leaf: Guid,
+    half: Half,
+    each: impl FnMut(&[u8], u64) -> Result<(), WriteError>,
+) -> Result<(), WriteError> {
+    let list = config.to_label_nvlist(leaf).expect("the leaf is part of the pool it belongs to");
+    let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
+    for_each_sealed(&list, offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2), each)
 }
 
 /// Writes a configuration into the labels at `offsets`. Not durable before a flush.

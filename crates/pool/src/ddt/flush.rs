@@ -57,8 +57,9 @@ impl Ddt {
             let mut last = None;
             for _ in 0..wanted.min(most) {
                 let Some((key, logged)) = table.flat.as_mut().and_then(Flat::take) else { break };
-                self.logged.remove(means.vdevs, (kind, &key), &logged.entry());
-                table.put(means, Named { kind, key: &key }, logged.entry(), logged.class, &mut freed)?;
+                let named = Named { kind, key: &key };
+                self.logged.remove(means.vdevs, named, &logged.entry());
+                table.put(means, named, logged.entry(), logged.class, &mut freed)?;
                 last = Some(key);
             }
             if let (Some(last), Some(flat)) = (last, &mut table.flat) {

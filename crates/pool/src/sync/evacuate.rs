@@ -114,9 +114,7 @@ impl Syncing<'_> {
         let mut left = self.inner.groups.limits.copied_at_once.load(Ordering::Relaxed);
         let piece_max = left.next_multiple_of(1 << top.ashift).min(PIECE_MAX);
         for metaslab in it.next >> top.metaslab_shift..top.metaslab_count() {
-            let runs = self
-                .with_space(|allocator, source| allocator.runs_in_use(it.vdev(), metaslab as u32, source))
-                .map_err(error_of)?;
+            let runs = self.runs_in_use(it.vdev(), metaslab)?;
             let mut max = piece_max;
             while let Some(piece) = Piece::next(&runs, it.next, max) {
                 match self.copy_piece(&top, &piece)? {
@@ -136,6 +134,17 @@ impl Syncing<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// What is in use of a metaslab, as (offset, length).
+    fn runs_in_use(&mut self, vdev: VdevId, metaslab: u64) -> Result<Runs> {
+        self.with_space(|allocator, source| allocator.runs_in_use(vdev, metaslab as u32, source))
+            .map_err(error_of)
+    }
+
+    /// How many metaslabs of a vdev begin before `end`.
+    fn metaslabs_below(&self, vdev: VdevId, end: u64) -> u64 {
+        end.div_ceil(1 << self.inner.storage.vdevs().tops()[vdev.0 as usize].metaslab_shift)
     }
 
     /// Copies a piece to where there is room for all of it; the room of its gaps is given back.
@@ -252,11 +261,8 @@ impl Syncing<'_> {
         let copies = self.state.allocator.evacuated().cloned().unwrap_or_default();
         let tops = self.inner.storage.vdevs().tops();
         let may_lack = |top: &TopVdev| top.written().any(|leaf| !leaf.health.missing().is_empty());
-        let shift = tops[vdev.0 as usize].metaslab_shift;
-        for metaslab in 0..copies.end().div_ceil(1 << shift) {
-            let runs = self
-                .with_space(|allocator, source| allocator.runs_in_use(vdev, metaslab as u32, source))
-                .map_err(error_of)?;
+        for metaslab in 0..self.metaslabs_below(vdev, copies.end()) {
+            let runs = self.runs_in_use(vdev, metaslab)?;
             for Move { from, to } in runs.iter().flat_map(|(offset, len)| copies.parts(*offset, *len)) {
                 let from = Dva { vdev, offset: from, asize: to.asize, gang: false };
                 if !may_lack(&tops[to.vdev.0 as usize]) {
@@ -289,11 +295,8 @@ impl Syncing<'_> {
         }
         it.record.copied += self.state.allocator.take_freed_early();
         let copies = self.state.allocator.give_up_evacuation().expect("a vdev is being removed");
-        let shift = self.inner.storage.vdevs().tops()[vdev.0 as usize].metaslab_shift;
-        for metaslab in 0..copies.end().div_ceil(1 << shift) {
-            let runs = self
-                .with_space(|allocator, source| allocator.runs_in_use(vdev, metaslab as u32, source))
-                .map_err(error_of)?;
+        for metaslab in 0..self.metaslabs_below(vdev, copies.end()) {
+            let runs = self.runs_in_use(vdev, metaslab)?;
             for copy in runs.iter().flat_map(|(offset, len)| copies.parts(*offset, *len)) {
                 self.state.allocator.free(copy.to, self.txg).map_err(not_allocated)?;
             }
