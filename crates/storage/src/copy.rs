@@ -99,16 +99,7 @@ mod tests {
             class: Class::Normal,
             shape: Shape::Mirror(sides.map(leaf).collect()),
         };
-        let options = Options {
-            cache_bytes: 0,
-            free_bytes: 0,
-            io_threads: 0,
-            workers: 1,
-            gzip_engine: None,
-            slow_io: std::time::Duration::MAX,
-            second: Default::default(),
-        };
-        let storage = Storage::new(Vdevs::new(vec![top(0, 0..2), top(1, 2..5)]), options);
+        let storage = Storage::new(Vdevs::new(vec![top(0, 0..2), top(1, 2..5)]), Options::of_tests());
         let (len, target) = (PIECE + 512, 3 << 20);
         for (n, disk) in disks.iter().take(2).enumerate() {
             let bytes = vec![n as u8 + 1; len as usize];

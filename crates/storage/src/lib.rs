@@ -102,6 +102,22 @@ pub struct Options {
     pub second: SecondLimits,
 }
 
+#[cfg(test)]
+impl Options {
+    /// No caches, and requests on the caller's thread.
+    pub(crate) fn of_tests() -> Options {
+        Options {
+            cache_bytes: 0,
+            free_bytes: 0,
+            io_threads: 0,
+            workers: 1,
+            gzip_engine: None,
+            slow_io: Duration::MAX,
+            second: SecondLimits::default(),
+        }
+    }
+}
+
 /// Threads that read, for each leaf beyond the first: so many requests wait at a device while others are answered.
 const READERS_PER_LEAF: usize = 3;
 /// Threads that read, at most.
@@ -178,7 +194,8 @@ impl Storage {
     /// Does `operation` on each leaf that takes writes. A device that refuses is left out from then on, where others have all
     /// that it has; else this waits until a retry succeeds.
     ///
-    /// # Errors The first refusal of a device that the pool needs, if refused operations do not wait.
+    /// # Errors
+    /// The first refusal of a device that the pool needs, if refused operations do not wait.
     pub fn on_written_leaves(
         &self,
         mut operation: impl FnMut(&TopVdev, &Leaf) -> Result<(), WriteError>,

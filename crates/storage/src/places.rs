@@ -188,16 +188,7 @@ mod tests {
         let disk = |guid| Some(Leaf::new(guid, std::sync::Arc::new(crate::host::ScriptedDisk::new(8 << 20))));
         let moved = moves(&[(0, place(1, 0x4000, 0x1000))]);
         let vdevs = Vdevs::new(vec![top(0, moved), top(1, Shape::Mirror(vec![disk(7), disk(8)]))]);
-        let options = crate::Options {
-            cache_bytes: 0,
-            free_bytes: 0,
-            io_threads: 0,
-            workers: 1,
-            gzip_engine: None,
-            slow_io: std::time::Duration::MAX,
-            second: Default::default(),
-        };
-        let storage = Storage::new(vdevs, options);
+        let storage = Storage::new(vdevs, crate::Options::of_tests());
         assert_eq!(storage.replicas_by_load(&place(0, 0x200, 0x200), format::Txg(7)), [0, 1]);
     }
 

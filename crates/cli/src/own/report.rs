@@ -192,6 +192,11 @@ fn published(
 mod tests {
     use super::*;
 
+    /// A call that makes the page of one report.
+    fn plain(output: Option<PathBuf>, first: PathBuf) -> Report {
+        Report { json: false, social: false, trace: false, output, first, second: None }
+    }
+
     fn call(args: &Report) -> (Result<u8, Failure>, String) {
         let mut out = Vec::new();
         let mut console = Console::new(&mut out, std::io::sink());
@@ -211,12 +216,8 @@ mod tests {
         std::fs::write(at("b.json"), GOLDEN.replace("\"write_seconds\": 0.5,", "\"write_seconds\": 0.9,"))
             .expect("written");
         let args = |second: Option<&str>, output: Option<&str>| Report {
-            json: false,
-            social: false,
-            trace: false,
-            output: output.map(at),
-            first: at("a.json"),
             second: second.map(at),
+            ..plain(output.map(at), at("a.json"))
         };
         let (ended, out) = call(&args(None, None));
         assert!(ended == Ok(0) && out.starts_with("compression  allocated"), "{out}");
@@ -236,14 +237,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let at = |name: &str| dir.path().join(name);
         let mut report = bench::Report::from_json(GOLDEN).expect("golden");
-        let args = |output: Option<&str>| Report {
-            json: false,
-            social: false,
-            trace: true,
-            output: output.map(at),
-            first: at("a.json"),
-            second: None,
-        };
+        let args = |output: Option<&str>| Report { trace: true, ..plain(output.map(at), at("a.json")) };
         std::fs::write(at("a.json"), GOLDEN).expect("written");
         assert!(
             matches!(call(&args(None)).0, Err(Failure::Refused(lines)) if lines[0].contains("nothing over time"))
@@ -271,44 +265,14 @@ mod tests {
             ("bad.toml", "x = 1".to_owned()),
         ] {
             std::fs::write(at(name), text).expect("written");
-            let (ended, _) = call(&Report {
-                json: false,
-                social: false,
-                trace: false,
-                output: None,
-                first: at(name),
-                second: None,
-            });
+            let (ended, _) = call(&plain(None, at(name)));
             let Err(Failure::Refused(lines)) = ended else { panic!("{name}: {ended:?}") };
             assert!(lines.len() == 1 && !lines[0].contains('\n') && lines[0].contains(name), "{lines:?}");
         }
         let output = Some(at("out.pdf"));
-        assert!(
-            call(&Report {
-                json: false,
-                social: false,
-                trace: false,
-                output,
-                first: at("a.json"),
-                second: None
-            })
-            .0
-            .is_err()
-                && !at("out.pdf").exists()
-        );
+        assert!(call(&plain(output, at("a.json"))).0.is_err() && !at("out.pdf").exists());
         let output = Some(at("none/out.html"));
-        assert!(
-            call(&Report {
-                json: false,
-                social: false,
-                trace: false,
-                output,
-                first: at("a.json"),
-                second: None
-            })
-            .0
-            .is_err()
-        );
+        assert!(call(&plain(output, at("a.json"))).0.is_err());
     }
 
     #[test]
@@ -316,22 +280,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let first = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/published.toml"));
         let output = Some(dir.path().join("p.html"));
-        assert_eq!(
-            call(&Report {
-                json: false,
-                social: false,
-                trace: false,
-                output,
-                first: first.clone(),
-                second: None
-            })
-            .0,
-            Ok(0)
-        );
+        assert_eq!(call(&plain(output, first.clone())).0, Ok(0));
         let page = std::fs::read_to_string(dir.path().join("p.html")).expect("written");
         assert!(["1.08", "1.71", "1.37", "1.01"].iter().all(|number| page.contains(&format!(">{number}<"))));
-        let (_, out) =
-            call(&Report { json: false, social: false, trace: false, output: None, first, second: None });
+        let (_, out) = call(&plain(None, first));
         assert!(out.contains("samtools sam2bam (16 threads)"), "{out}");
     }
 }

@@ -20,14 +20,20 @@ fn unpack(bed: &Bed, place: &str, to: &str) {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
-#[test]
-fn a_tar_stream_holds_what_gnu_tar_unpacks() {
+/// Files of all kinds, in `src` and in the pool.
+fn planted() -> Bed {
     let bed = Bed::with_tank(256, &["recordsize=4K", "xattr=sa"]);
     plant(&bed.path("src"));
     let deep = "n".repeat(120);
     fs::create_dir(bed.path("src").join(&deep)).expect("made");
     symlink(&deep, bed.path("src").join(&deep).join("long")).expect("made");
     bed.run(&["cp", "-rp", "src", "tank/fs:/"]).good();
+    bed
+}
+
+#[test]
+fn a_tar_stream_holds_what_gnu_tar_unpacks() {
+    let bed = planted();
     unpack(&bed, "tank/fs:/src", "out");
     expect_same(
         &bed.manifest("out"),
@@ -77,12 +83,7 @@ fn member(path: &str, flag: u8, link: &str, content: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_tar_stream_is_unpacked_as_it_was_packed() {
-    let bed = Bed::with_tank(256, &["recordsize=4K", "xattr=sa"]);
-    plant(&bed.path("src"));
-    let deep = "n".repeat(120);
-    fs::create_dir(bed.path("src").join(&deep)).expect("made");
-    symlink(&deep, bed.path("src").join(&deep).join("long")).expect("made");
-    bed.run(&["cp", "-rp", "src", "tank/fs:/"]).good();
+    let bed = planted();
     bed.run(&["zfs", "create", "-o", "recordsize=4K", "tank/again"]).good();
     let own = bed.command(&["tar", "-c", "tank/fs:/src"]).output().expect("it starts").stdout;
     assert_eq!(put(&bed, "tank/again", &own), (Some(0), String::new()));
