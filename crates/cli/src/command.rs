@@ -279,7 +279,8 @@ impl Call<'_> {
 
     /// Carries it out in this process.
     ///
-    /// # Errors Those of the command; or it is not supported yet.
+    /// # Errors
+    /// Those of the command; or it is not supported yet.
     pub fn run(&self, console: &mut Console) -> Result<(), Failure> {
         match self.command.run {
             Run::Here(function) => function(self, console),

@@ -15,7 +15,8 @@ pub fn is_used() -> bool {
 /// Connects to the server of the pool `name`, whichever login of this user started it: a server whose socket is in another
 /// runtime folder is found by its lock on the devices of the imported pool of that name.
 ///
-/// # Errors The socket belongs to something that cannot be used, or the socket of the server is gone.
+/// # Errors
+/// The socket belongs to something that cannot be used, or the socket of the server is gone.
 pub fn connect(name: &str) -> Result<Option<Client>, ClientError> {
     let devices = || {
         let known = state::known().read().unwrap_or_default();

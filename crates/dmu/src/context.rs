@@ -52,7 +52,8 @@ pub trait Space {
 
     /// Removes this dataset's reference to `ptr` (embedded or on disk).
     ///
-    /// # Errors If the list that must record it cannot be read.
+    /// # Errors
+    /// If the list that must record it cannot be read.
     fn killed(&mut self, ptr: &BlockPtr) -> Result<()>;
 }
 

@@ -49,7 +49,8 @@ impl BlockIo {
 
     /// Sets the dataset's keys, if its root at `ptr` is authentic. The keys of a dataset never change.
     ///
-    /// # Errors The root cannot be read, or its authentication code does not match the keys.
+    /// # Errors
+    /// The root cannot be read, or its authentication code does not match the keys.
     pub fn unlock(&self, keys: Arc<DatasetKeys>, ptr: &BlockPtr) -> Result<(), ReadError> {
         if let BlockPtr::Block(block) = ptr {
             self.storage.reader().with_keys(Some(&keys)).read_uncached(block)?;

@@ -166,7 +166,8 @@ impl Objset {
     /// # Errors
     /// A block could not be read, placed or written: the txg must be abandoned.
     ///
-    /// # Panics If an encrypted objset without loaded keys was changed.
+    /// # Panics
+    /// If an encrypted objset without loaded keys was changed.
     pub fn sync(&self, ctx: &mut SyncCtx<'_, '_>, frozen: Frozen) -> Result<Synced> {
         let is_locked = ctx.policy.encrypted && ctx.io.keys().is_none();
         let is_arriving = self.is_arriving();

@@ -231,7 +231,8 @@ impl Features {
 
     /// Adds to the reference count of an enabled feature.
     ///
-    /// # Panics If the feature is not enabled or its count would fall below zero.
+    /// # Panics
+    /// If the feature is not enabled or its count would fall below zero.
     pub fn adjust(&mut self, tx: &Tx, feature: &Feature, by: i64) -> Result<()> {
         let before = self.count(feature).expect("only enabled features are counted");
         let after = before.checked_add_signed(by).expect("a feature is given up as often as it was taken");

@@ -61,7 +61,8 @@ impl Keyring {
 
     /// The keys of the dataset `name` in this directory; `None` if it is not encrypted.
     ///
-    /// # Errors [`KeyError::NotLoaded`]; [`KeyError::Wrong`] if they are wrapped with another key by now; or they cannot be
+    /// # Errors
+    /// [`KeyError::NotLoaded`]; [`KeyError::Wrong`] if they are wrapped with another key by now; or they cannot be
     /// read.
     pub fn keys_of(&self, mos: &Mos, dir: ObjectId, name: &str) -> Result<Option<Arc<DatasetKeys>>> {
         let Some(object) = keys::of(mos, dir)? else { return Ok(None) };

@@ -18,7 +18,8 @@ pub struct Opening {
 impl Opening {
     /// Reads what is of interest.
     ///
-    /// # Errors The key data of a raw stream are missing or invalid.
+    /// # Errors
+    /// The key data of a raw stream are missing or invalid.
     pub fn of(begin: &Begin, list: &NvList) -> Result<Opening, ReceiveError> {
         let keys = match begin.features & feature::RAW {
             0 => None,

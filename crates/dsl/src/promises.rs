@@ -215,7 +215,8 @@ impl Promises {
     /// For the end of a sync: drops the promises of the txg, which are accounted now. `dirs` are the directories of open
     /// datasets; other entries are dropped.
     ///
-    /// # Errors A directory could not be read: keeps the last known limits and usage.
+    /// # Errors
+    /// A directory could not be read: keeps the last known limits and usage.
     pub fn settle(&self, mos: &Mos, dirs: &[ObjectId]) -> Result<()> {
         let mut fresh = BTreeMap::new();
         let mut read_all = || {

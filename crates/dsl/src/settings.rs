@@ -103,7 +103,8 @@ fn number(view: &View<'_>, info: &DatasetInfo, name: &str) -> Result<u64> {
 /// Settings and write policy of a dataset from its properties, in a pool with these features enabled (`None`: of a legacy
 /// version) and so many users of each.
 ///
-/// # Errors The properties cannot be read or have invalid values.
+/// # Errors
+/// The properties cannot be read or have invalid values.
 pub fn settings(
     view: &View<'_>,
     info: &DatasetInfo,

@@ -104,7 +104,8 @@ impl Header {
 
 /// `ptr` in the form of lists: without fields that a free does not need. `free` marks a free in a livelist.
 ///
-/// # Panics For a hole, which cannot be freed.
+/// # Panics
+/// For a hole, which cannot be freed.
 #[must_use]
 pub fn normalize(ptr: &BlockPtr, free: bool) -> BlockPtr {
     match ptr {

@@ -32,7 +32,8 @@ pub struct Header {
 impl Header {
     /// Decodes a bonus.
     ///
-    /// # Errors [`Corrupt`] for another length, or if its end is before its begin.
+    /// # Errors
+    /// [`Corrupt`] for another length, or if its end is before its begin.
     pub fn decode(bonus: &[u8], order: ByteOrder) -> Result<Header, Corrupt> {
         if bonus.len() != HEADER_SIZE {
             return Err(Corrupt::new("bptree bonus length", bonus.len() as u64));

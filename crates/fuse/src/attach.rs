@@ -47,7 +47,8 @@ fn is_in_path(program: &str) -> bool {
 /// Mounts on the directory `point`: as root directly, otherwise through [`HELPER`]. Returns the connection and the device
 /// number of the mount.
 ///
-/// # Errors The error of the kernel or the helper.
+/// # Errors
+/// The error of the kernel or the helper.
 pub(crate) fn attach(point: &MountPoint, options: &MountOptions) -> io::Result<(OwnedFd, Device)> {
     match directly(point, options) {
         Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {

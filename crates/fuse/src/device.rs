@@ -83,7 +83,8 @@ impl Device {
 
     /// Aborts the connection, even if the mount is in use. All later requests fail.
     ///
-    /// # Errors The control file system of FUSE is not mounted and this process may not mount it, or the mount belongs to
+    /// # Errors
+    /// The control file system of FUSE is not mounted and this process may not mount it, or the mount belongs to
     /// another user.
     pub(crate) fn abort(self) -> io::Result<()> {
         match fs::write(format!("{CONTROL}/{}/abort", self.minor), "1") {

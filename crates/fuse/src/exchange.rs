@@ -45,7 +45,8 @@ impl Mounted {
     ///
     /// Gives why the mount serves nothing any more if it could not be opened again.
     ///
-    /// # Errors Before `change` is called: [`MountError::Busy`] if messages do not end, [`MountError::Stuck`] if the pool
+    /// # Errors
+    /// Before `change` is called: [`MountError::Busy`] if messages do not end, [`MountError::Stuck`] if the pool
     /// accepts no writes, [`MountError::Filesystem`] if a directory cannot be read.
     pub fn exchange(
         &self,

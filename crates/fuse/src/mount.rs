@@ -286,7 +286,8 @@ impl Mounted {
     /// Mounts it again at its old place after a lazy unmount (`umount -l`) while programs have files open. These programs
     /// and new users share one file system.
     ///
-    /// # Errors It had another place or other fixed options; the session is over; or this process or this kernel cannot do
+    /// # Errors
+    /// It had another place or other fixed options; the session is over; or this process or this kernel cannot do
     /// it.
     pub fn mount_again(&self, at: &MountPoint, options: &MountOptions) -> io::Result<()> {
         let session = &self.shared.session;
@@ -311,7 +312,8 @@ impl Mounted {
 
     /// Unmounts. With `force` even while programs use it: their earlier writes are kept, and their later operations fail.
     ///
-    /// # Errors [`MountError::Busy`]; [`MountError::Covered`]; [`MountError::Elsewhere`] if it is unmounted here but stays
+    /// # Errors
+    /// [`MountError::Busy`]; [`MountError::Covered`]; [`MountError::Elsewhere`] if it is unmounted here but stays
     /// mounted elsewhere; [`MountError::Stuck`]; [`MountError::Unmount`].
     ///
     /// # Panics
@@ -340,7 +342,8 @@ impl Mounted {
     /// Waits for the end of a detached mount. With `force`, programs lose the files that they have open: their earlier
     /// writes are kept, and their later operations fail.
     ///
-    /// # Errors [`MountError::Elsewhere`] if it stays mounted elsewhere; [`MountError::Stuck`].
+    /// # Errors
+    /// [`MountError::Elsewhere`] if it stays mounted elsewhere; [`MountError::Stuck`].
     ///
     /// # Panics
     /// If another thread panicked while it unmounted this.

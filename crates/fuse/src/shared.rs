@@ -76,7 +76,8 @@ impl Shared {
 
     /// The file system, for one message. While it is held, its dataset cannot be replaced.
     ///
-    /// # Errors `EIO`: it could not be opened again after it was replaced.
+    /// # Errors
+    /// `EIO`: it could not be opened again after it was replaced.
     pub(crate) fn fs(&self) -> Answer<Filesystem> {
         self.session.fs().map_err(errno::from)
     }
@@ -93,7 +94,8 @@ impl Shared {
 
     /// As [`Shared::answer`], of a request about an object.
     ///
-    /// # Errors Besides those of `call`: `EIO` if the object disappeared when the contents were replaced, as in OpenZFS.
+    /// # Errors
+    /// Besides those of `call`: `EIO` if the object disappeared when the contents were replaced, as in OpenZFS.
     pub(crate) fn answer_at<T>(&self, id: ObjectId, call: impl FnOnce() -> Answer<T>) -> Answer<T> {
         self.answer(|| if self.session.handles().is_gone(id) { Err(Errno::EIO) } else { call() })
     }

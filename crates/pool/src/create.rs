@@ -111,7 +111,8 @@ impl CreateSpec {
 impl Pool {
     /// Creates a pool. Everything that the devices held before is lost.
     ///
-    /// # Errors A device is too small or cannot be written. All devices are checked before the first one is written. If a
+    /// # Errors
+    /// A device is too small or cannot be written. All devices are checked before the first one is written. If a
     /// later write fails, the labels of the devices that were written are wiped, so that no half-made pool is left.
     pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
         props::names::check_pool(&spec.name, false)

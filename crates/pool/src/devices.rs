@@ -118,7 +118,8 @@ impl Syncing<'_> {
 impl Pool {
     /// Takes a device offline. With `temporary`, the next import opens it again.
     ///
-    /// # Errors [`Error::NoSuchDevice`]; [`Error::NoReplicas`] if the other leaves do not hold all of its data.
+    /// # Errors
+    /// [`Error::NoSuchDevice`]; [`Error::NoReplicas`] if the other leaves do not hold all of its data.
     pub fn offline(&self, guid: Guid, temporary: bool) -> Result<()> {
         self.run(move |syncing| {
             syncing.take_away(guid)?;

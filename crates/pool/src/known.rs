@@ -163,7 +163,8 @@ impl Known {
 
     /// The pools that are imported, by name.
     ///
-    /// # Errors The file cannot be read or is damaged. A missing file is no error.
+    /// # Errors
+    /// The file cannot be read or is damaged. A missing file is no error.
     pub fn read(&self) -> Result<Vec<KnownPool>, KnownError> {
         let path = self.folder.join(FILE);
         let raw = match fs::metadata(&path) {

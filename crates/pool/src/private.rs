@@ -18,7 +18,8 @@ const WORLD_WRITES: u32 = 0o002;
 
 /// Makes `folder` so that only this user may enter it. One that exists gets that mode.
 ///
-/// # Errors It cannot be made, belongs to another user, or is writable for everybody, so that any user could have written
+/// # Errors
+/// It cannot be made, belongs to another user, or is writable for everybody, so that any user could have written
 /// its contents.
 pub fn folder(folder: &Path) -> io::Result<()> {
     let make = || fs::DirBuilder::new().mode(FOLDER_MODE).create(folder);

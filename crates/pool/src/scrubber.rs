@@ -101,7 +101,8 @@ impl Scrubber {
 
     /// Takes the lock for starting, pausing or cancelling.
     ///
-    /// # Panics A thread panicked while it held the lock.
+    /// # Panics
+    /// A thread panicked while it held the lock.
     pub fn turn(&self) -> Ranked<MutexGuard<'_, ()>> {
         Ranked::lock(Rank::ScrubTurn, || self.turn.lock().expect("no code panics while it has its turn"))
     }

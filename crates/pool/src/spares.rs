@@ -54,7 +54,8 @@ impl Pool {
 
     /// Puts spares in the place of failed or missing devices. Returns the devices that got a spare.
     ///
-    /// # Errors The lists of spares cannot be read. Spares that cannot be used are reported in the log.
+    /// # Errors
+    /// The lists of spares cannot be read. Spares that cannot be used are reported in the log.
     pub fn use_spares(&self) -> Result<(Vec<Guid>, Joined)> {
         let Some((lost, _)) = self.wants_spares() else { return Ok((Vec::new(), Joined(()))) };
         let mut spares: Vec<AuxVdev> = self.aux_vdevs()?;

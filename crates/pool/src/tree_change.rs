@@ -88,7 +88,8 @@ impl Pool {
     /// Takes a leaf out of its mirror, or ends a replacement or the use of a spare. Wipes its labels; a spare gets spare
     /// labels.
     ///
-    /// # Errors [`Error::NoSuchDevice`]; [`Error::NoReplicas`] if the other leaves do not hold all of its data;
+    /// # Errors
+    /// [`Error::NoSuchDevice`]; [`Error::NoReplicas`] if the other leaves do not hold all of its data;
     /// [`Error::NotAMirror`].
     pub fn detach(&self, guid: Guid) -> Result<()> {
         self.check_resumed()?;

@@ -210,7 +210,8 @@ impl Figures {
 
     /// The last scrub or resilver, with its progress since the state was written.
     ///
-    /// # Errors The received bytes are no scan state.
+    /// # Errors
+    /// The received bytes are no scan state.
     pub fn scan(&self) -> Result<Option<ScanStatus>, Corrupt> {
         let Some(ScanFigures { words, running, paused_at }) = &self.scan else { return Ok(None) };
         let (running, paused_at) = (*running, *paused_at);

@@ -68,7 +68,8 @@ impl Live {
 
     /// The pool. While a caller has it, it cannot be exported, so drop it soon.
     ///
-    /// # Errors The pool is being exported.
+    /// # Errors
+    /// The pool is being exported.
     ///
     /// # Panics
     /// If another thread panicked while taking it.
@@ -175,7 +176,8 @@ impl Live {
 
     /// Mounts one file system at the place that was given to mount(8).
     ///
-    /// # Errors [`MountError::NotLegacy`] or [`MountError::Legacy`] if the other program must mount it; or why it cannot be
+    /// # Errors
+    /// [`MountError::NotLegacy`] or [`MountError::Legacy`] if the other program must mount it; or why it cannot be
     /// mounted.
     pub fn mount_at(&self, dataset: &str, told: Told, overrides: Overrides) -> Result<(), MountError> {
         let pool = self.pool()?;
@@ -213,7 +215,8 @@ impl Live {
     /// Ends the use of a lazily unmounted file system (`umount -l`) by programs that still have its files open. Returns
     /// whether there was any.
     ///
-    /// # Errors The pool does not accept the data of these programs.
+    /// # Errors
+    /// The pool does not accept the data of these programs.
     pub fn end_left(&self, dataset: &str) -> Result<bool, Unmounted> {
         if self.pool()?.is_suspended() {
             return Err(Unmounted::Suspended);
@@ -240,7 +243,8 @@ impl Live {
     /// Unmounts the file systems that a change of `kind` at `top` will move. Call [`Live::end`] afterwards, even if the
     /// change fails.
     ///
-    /// # Errors A mount is in use; then all mounts stay.
+    /// # Errors
+    /// A mount is in use; then all mounts stay.
     pub fn begin(&self, top: &str, kind: Kind, force: bool) -> Result<Change, BeginError> {
         let pool = self.pool().map_err(Unmounted::from)?;
         if pool.is_suspended() {
@@ -264,7 +268,8 @@ impl Live {
     /// programs have files open. Requests of programs wait meanwhile. A file that is the same in both states stays usable; a
     /// removed one gives `EIO`.
     ///
-    /// # Errors Before the change: requests of programs do not end, or the pool accepts no writes.
+    /// # Errors
+    /// Before the change: requests of programs do not end, or the pool accepts no writes.
     pub fn exchange<T, E>(
         &self,
         dataset: &str,

@@ -17,7 +17,8 @@ const READY_MAX: u64 = 16 << 20;
 
 /// Starts this program with `words` (`serve POOL --ready …`) and waits until it reports that it is ready.
 ///
-/// # Errors [`ClientError::Start`]: it ended before. It printed the reason on standard error.
+/// # Errors
+/// [`ClientError::Start`]: it ended before. It printed the reason on standard error.
 pub fn start<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Result<Ready, ClientError> {
     let failed = |error: io::Error| ClientError::Start(error.to_string());
     let mut command = Command::new("/proc/self/exe");

@@ -42,7 +42,8 @@ pub fn send(mut stream: &UnixStream, message: &impl Serialize, fds: &[BorrowedFd
 
 /// Receives one message with its file descriptors; `None` when the other side closed the connection.
 ///
-/// # Errors The connection ended inside a message, or the bytes are no message.
+/// # Errors
+/// The connection ended inside a message, or the bytes are no message.
 pub fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut header = [0; 4];
     let mut fds = Vec::new();

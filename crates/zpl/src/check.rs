@@ -166,7 +166,8 @@ struct Check<'a> {
 /// Checks names, links, sizes of directories, the unlinked set and the space accounting; every problem goes to
 /// `report`.
 ///
-/// # Errors If the whole check fails: the sync fails, or the dnodes cannot be read.
+/// # Errors
+/// If the whole check fails: the sync fails, or the dnodes cannot be read.
 pub fn check_filesystem(fs: &Filesystem, report: &mut dyn FnMut(Problem)) -> Result<Summary> {
     if fs.dataset().check_writable().is_ok() {
         // This is needed even if nothing is dirty, because a sync may be running.

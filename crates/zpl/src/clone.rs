@@ -87,7 +87,8 @@ impl Filesystem {
     /// `offset`. Returns the number of cloned bytes. It is smaller at the end of the source, or if the last block would be
     /// shared only in part.
     ///
-    /// # Errors [`Error::NotCloned`]: nothing was changed, and the caller may copy. [`Error::Invalid`] when the ranges
+    /// # Errors
+    /// [`Error::NotCloned`]: nothing was changed, and the caller may copy. [`Error::Invalid`] when the ranges
     /// overlap. As [`Filesystem::read`] and [`Filesystem::write`]. Bytes that were cloned before another error stay cloned.
     pub fn clone_range(&self, source: Place<'_>, (id, offset): (ObjectId, u64), len: u64) -> Result<u64> {
         if !self.inner.dataset.is_cloning() {

@@ -83,7 +83,8 @@ impl Filesystem {
     /// All records and holes of a regular file, in order. Do not call it from a job of the storage workers: the reads need
     /// these workers, so the job would wait for itself. If the file changes meanwhile, old and new parts are mixed.
     ///
-    /// # Errors As [`Filesystem::read`]. A step that fails to read its record returns an error; the next step continues
+    /// # Errors
+    /// As [`Filesystem::read`]. A step that fails to read its record returns an error; the next step continues
     /// after it.
     pub fn read_records(&self, id: ObjectId) -> Result<Records> {
         let (object, size) = {

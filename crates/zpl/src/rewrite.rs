@@ -11,7 +11,8 @@ impl Filesystem {
     /// Rewrites the blocks of a file that contain `len` bytes from `offset` on (`None`: to the end). Holes stay holes.
     /// Returns the bytes written.
     ///
-    /// # Errors As [`Filesystem::write`]; blocks that were rewritten before the error stay so.
+    /// # Errors
+    /// As [`Filesystem::write`]; blocks that were rewritten before the error stay so.
     pub fn rewrite(&self, id: ObjectId, offset: u64, len: Option<u64>) -> Result<u64> {
         let mut written = 0;
         let mut from = None;

@@ -124,7 +124,8 @@ impl Session {
 
     /// The file system, for one call. While a caller has it, its dataset cannot be replaced.
     ///
-    /// # Errors [`Error::Closed`]: it could not be opened again after it was replaced.
+    /// # Errors
+    /// [`Error::Closed`]: it could not be opened again after it was replaced.
     pub fn fs(&self) -> Result<Filesystem> {
         let fs = self.fs.read().unwrap_or_else(PoisonError::into_inner);
         fs.clone().ok_or(Error::Closed)

@@ -54,7 +54,8 @@ impl Filesystem {
 
     /// The file system as it was when the snapshot was taken; as [`pool::Dataset::open_snapshot`] with its name.
     ///
-    /// # Errors [`Error::NotFound`] when the snapshot was destroyed; else what [`Filesystem::open`] says.
+    /// # Errors
+    /// [`Error::NotFound`] when the snapshot was destroyed; else what [`Filesystem::open`] says.
     pub fn open_snapshot(&self, key: SnapshotKey, called: &[u8]) -> Result<Filesystem> {
         Filesystem::open(self.inner.dataset.open_snapshot(key, called).map_err(gone)?)
     }

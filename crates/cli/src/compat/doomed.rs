@@ -26,7 +26,8 @@ const CIRCLE: &str = "recursive dataset dependency";
 /// All descendants of `tops`, all clones of them, and all descendants of these, in the order of destruction: children before
 /// parents, clones before their origins, otherwise in reverse order of the listing.
 ///
-/// # Errors A dataset does not exist; or a clone contains its own origin, so that neither can be destroyed first.
+/// # Errors
+/// A dataset does not exist; or a clone contains its own origin, so that neither can be destroyed first.
 pub fn all(pool: &Pool, tops: &[String]) -> Result<Vec<Doomed>, Failure> {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     let mut wanted: Vec<String> = tops.iter().rev().cloned().collect();

@@ -79,7 +79,8 @@ pub(super) fn may_ask_again(location: Location, around: &Surroundings) -> bool {
 
 /// Gets the key of a dataset, of a length that such keys have.
 ///
-/// # Errors The reason, without any byte of the key.
+/// # Errors
+/// The reason, without any byte of the key.
 pub(super) fn get(
     location: Location,
     format: KeyFormat,

@@ -142,7 +142,8 @@ impl NewKey {
 
     /// Gets the key from there.
     ///
-    /// # Errors The reason, without any byte of the key.
+    /// # Errors
+    /// The reason, without any byte of the key.
     pub(super) fn ask(
         &self,
         occasion: Occasion,

@@ -211,7 +211,8 @@ pub struct Contents {
 /// Runs `change`, which gives a file system these contents. It stays mounted, and programs can still use files that are
 /// equal in both states.
 ///
-/// # Errors Requests of programs do not end; then nothing is changed. Or `change` fails.
+/// # Errors
+/// Requests of programs do not end; then nothing is changed. Or `change` fails.
 pub fn exchanging(
     call: &Call,
     console: &mut Console,

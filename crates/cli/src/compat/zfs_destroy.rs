@@ -82,7 +82,8 @@ impl Options {
 
 /// Runs `zfs destroy`.
 ///
-/// # Errors Usage, or why a dataset was not destroyed.
+/// # Errors
+/// Usage, or why a dataset was not destroyed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

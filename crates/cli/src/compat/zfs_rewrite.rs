@@ -66,7 +66,8 @@ const STEP: u64 = 64 << 20;
 
 /// Runs `zfs rewrite`.
 ///
-/// # Errors Usage; files that cannot be rewritten are reported.
+/// # Errors
+/// Usage; files that cannot be rewritten are reported.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -233,7 +233,8 @@ struct New<'a> {
 impl New<'_> {
     /// Makes the pool, exports it, and enters it into the list of imported pools, for its server to take.
     ///
-    /// # Errors Another process took the name or a device meanwhile, or a device refuses. Then nothing is left of the pool.
+    /// # Errors
+    /// Another process took the name or a device meanwhile, or a device refuses. Then nothing is left of the pool.
     fn make(&self, wanted: Wanted, creation: Creation) -> Result<Guid, Failure> {
         let New { call, name, called, layout, devices } = *self;
         let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);

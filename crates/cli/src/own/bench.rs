@@ -33,7 +33,8 @@ const NOT_ON_TERMINAL: [&str; 2] = ["All configurations", "CPU and devices"];
 
 /// Carries out the command. Gives the exit status.
 ///
-/// # Errors Not everything could be measured. The finished results are printed before.
+/// # Errors
+/// Not everything could be measured. The finished results are printed before.
 pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
     let experiment = args.experiment.as_deref().map(Experiment::read).transpose();
     let experiment = experiment.map_err(|error| Failure::refused(format!("cannot read {error}")))?;

@@ -37,7 +37,8 @@ impl Zfs {
 
     /// What the child prints.
     ///
-    /// # Errors It failed; these are its messages.
+    /// # Errors
+    /// It failed; these are its messages.
     pub(super) fn read(&self, words: &[&str]) -> Result<String, Failure> {
         let done = self.command(words).stdin(Stdio::null()).output().map_err(not_started)?;
         match done.status.success() {

@@ -34,7 +34,8 @@ impl Content {
 impl DatasetKeys {
     /// Seals a block in place: as it is to lie on the disk. `with.iv` must be new for its salt.
     ///
-    /// # Errors [`CryptError::TooLong`]: a block of 16 MiB with CCM; [`CryptError::Layout`]: the block does not have the
+    /// # Errors
+    /// [`CryptError::TooLong`]: a block of 16 MiB with CCM; [`CryptError::Layout`]: the block does not have the
     /// layout of its type.
     pub fn seal(&self, content: Content, with: &Sealing, block: &mut [u8]) -> Result<[u8; MAC], CryptError> {
         let cipher = self.cipher(with.salt);

@@ -26,7 +26,8 @@ pub struct ObjsetMacs {
 impl DatasetKeys {
     /// The codes that belong into this root: a whole block in this byte order. What the block has in their place does not matter.
     ///
-    /// # Errors [`CryptError::Layout`] for a block that is no objset block.
+    /// # Errors
+    /// [`CryptError::Layout`] for a block that is no objset block.
     pub fn objset_macs(&self, block: &[u8], order: ByteOrder) -> Result<ObjsetMacs, CryptError> {
         if block.len() < FLAGS + 8 {
             return Err(CryptError::Layout("root and meta-dnode"));

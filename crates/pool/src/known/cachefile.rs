@@ -68,7 +68,8 @@ fn is_of_another_user(path: &Path) -> bool {
 
 /// Whether pools can be listed in the file at `path`.
 ///
-/// # Errors Its folder is missing or not writable, or another program wrote the file.
+/// # Errors
+/// Its folder is missing or not writable, or another program wrote the file.
 pub fn check(path: &Path) -> Result<(), KnownError> {
     let _turn = lock(path)?;
     check_locked(path)
@@ -105,7 +106,8 @@ impl<'a> Changes<'a> {
 
     /// Whether the files can list the pools that name them from now on.
     ///
-    /// # Errors As [`check`], for the first file that fails; also if the file lists another pool of the same name.
+    /// # Errors
+    /// As [`check`], for the first file that fails; also if the file lists another pool of the same name.
     pub(super) fn check_new(&mut self) -> Result<(), KnownError> {
         let is_new = |pool: &&KnownPool| {
             !self.before.iter().any(|old| old.guid == pool.guid && named(old) == named(pool))

@@ -16,7 +16,8 @@ use crate::state::Syncing;
 impl Syncing<'_> {
     /// Changes datasets, then applies the effects of the change to the open pool.
     ///
-    /// # Errors Those of `change`; or an effect cannot be applied.
+    /// # Errors
+    /// Those of `change`; or an effect cannot be applied.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Change<'_>) -> Result<T>) -> Result<T> {
         let inner = self.inner;
         let mut under_way = Change {

@@ -106,7 +106,8 @@ pub trait Scans {
 
     /// Starts a scrub in the background, or continues one that is paused or was left unfinished when the pool was closed.
     ///
-    /// # Errors [`Error::Scrubbing`] when one is running, [`Error::Resilvering`], or it cannot be written.
+    /// # Errors
+    /// [`Error::Scrubbing`] when one is running, [`Error::Resilvering`], or it cannot be written.
     fn scrub(&self) -> Result<()>;
 
     /// As [`Scans::scrub`], but a new scrub visits only blocks born in `births`.
@@ -148,7 +149,8 @@ pub trait Scans {
 
     /// Waits until no scrub is running here. A paused scrub does not count.
     ///
-    /// # Errors [`Error::Unfinished`] if it could not finish.
+    /// # Errors
+    /// [`Error::Unfinished`] if it could not finish.
     fn wait_scrub(&self) -> Result<()>;
 
     /// As [`Scans::wait_scrub`], but no longer than `patience`; whether it is over.
@@ -160,7 +162,8 @@ pub trait Scans {
     /// The range of births between two dates, in seconds since 1970. It may be slightly larger, depending on the times that
     /// the pool stores.
     ///
-    /// # Errors If the stored times cannot be read.
+    /// # Errors
+    /// If the stored times cannot be read.
     fn births_between(&self, start: Option<u64>, end: Option<u64>) -> Result<Births>;
 
     /// Known damaged blocks: those of the last scrub and those found by the running one.

@@ -33,7 +33,8 @@ pub struct Births {
 /// The range of births between two dates, in seconds since 1970. It may be slightly larger, depending on the times that the
 /// pool stores.
 ///
-/// # Errors If the stored times cannot be read.
+/// # Errors
+/// If the stored times cannot be read.
 pub(super) fn births_between(pool: &Pool, start: Option<u64>, end: Option<u64>) -> Result<Births> {
     let times = times(pool)?;
     // A clock may have been set back: between the dates lies whatever has one such time.

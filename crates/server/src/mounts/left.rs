@@ -59,7 +59,8 @@ impl Mounts {
 
     /// Mounts the session again that programs still use after `dataset` was unmounted; `None` if there is none.
     ///
-    /// # Errors Those of [`Mounts::await_left`], if the session cannot be mounted again.
+    /// # Errors
+    /// Those of [`Mounts::await_left`], if the session cannot be mounted again.
     pub(super) fn mount_left(
         &self,
         dataset: &str,

@@ -52,7 +52,8 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Returns when every write that was finished before the call is durable.
     ///
-    /// # Errors The error of the device. After one failure writes may be lost, so every later flush fails until
+    /// # Errors
+    /// The error of the device. After one failure writes may be lost, so every later flush fails until
     /// [`Disk::written_again`].
     fn flush(&self) -> io::Result<()>;
 

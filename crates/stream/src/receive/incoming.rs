@@ -94,7 +94,8 @@ impl<R: Read> Incoming<R> {
 
     /// The next record of the present stream with its payload, both verified.
     ///
-    /// # Errors [`ReceiveError::Checksum`], [`ReceiveError::Truncated`], or an invalid record.
+    /// # Errors
+    /// [`ReceiveError::Checksum`], [`ReceiveError::Truncated`], or an invalid record.
     pub fn next_record(&mut self) -> Result<(Record, Vec<u8>), ReceiveError> {
         let raw = self.raw()?;
         let before = self.sum.sum();

@@ -165,7 +165,8 @@ impl Arrived<'_> {
 
     /// Makes it the head of its file system or volume, and takes the snapshot. The old head must not be open.
     ///
-    /// # Errors [`Error::DatasetBusy`]; [`ReceiveError::Modified`] if the dataset changed meanwhile. The received data is
+    /// # Errors
+    /// [`Error::DatasetBusy`]; [`ReceiveError::Modified`] if the dataset changed meanwhile. The received data is
     /// then destroyed, or kept for a resume.
     pub fn put_in_place(self) -> Result<Received> {
         let Arrived { receiver, into, opening, options, held, skipped, mut refused } = self;
@@ -207,7 +208,8 @@ impl<'a> Receiver<'a> {
 
     /// Receives the stream that `begin` and its list opened as the snapshot `into` (`pool/fs@snap`), to its end.
     ///
-    /// # Errors [`ReceiveError`]; the pool is then unchanged, except for data that may be resumed.
+    /// # Errors
+    /// [`ReceiveError`]; the pool is then unchanged, except for data that may be resumed.
     pub fn receive<R: Read>(
         &self,
         stream: &mut Incoming<R>,

@@ -105,7 +105,8 @@ impl<'a> Sender<'a> {
 
     /// Writes the full or incremental stream of a snapshot. Returns its bytes and reports them to `progress`.
     ///
-    /// # Errors [`Error::NotEarlier`]; [`Error::Output`] if the stream cannot be written; a block that cannot be read.
+    /// # Errors
+    /// [`Error::NotEarlier`]; [`Error::Output`] if the stream cannot be written; a block that cannot be read.
     pub fn send(
         &self,
         snapshot: &str,

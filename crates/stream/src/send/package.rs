@@ -65,7 +65,8 @@ fn leaf(info: &DatasetInfo) -> &str {
 impl Sender<'_> {
     /// Writes a package whose top is `snapshot`; returns its bytes.
     ///
-    /// # Errors As [`Sender::send`]; [`Error::NoSnapshotBelow`] if a dataset that is older than its parent's snapshot does
+    /// # Errors
+    /// As [`Sender::send`]; [`Error::NoSnapshotBelow`] if a dataset that is older than its parent's snapshot does
     /// not have it; [`Error::NotRaw`].
     pub fn send_package(
         &self,

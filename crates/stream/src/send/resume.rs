@@ -57,7 +57,8 @@ impl Sender<'_> {
     /// The snapshot of a token and its incremental source, by their guids: in the file system that the token names, or below
     /// it.
     ///
-    /// # Errors [`Error::NoDataset`] with the name of the missing dataset; [`Error::Unsupported`].
+    /// # Errors
+    /// [`Error::NoDataset`] with the name of the missing dataset; [`Error::Unsupported`].
     pub fn resumption(&self, token: &ResumeToken) -> Result<Resumption> {
         check_sendable(token)?;
         let fs = token.toname.split('@').next().unwrap_or(&token.toname);

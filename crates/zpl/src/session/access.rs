@@ -35,7 +35,8 @@ impl Session {
     /// Checks and records the opening of a file. Opening for reading counts as an access; returns whether the access time
     /// changed.
     ///
-    /// # Errors [`Error::Denied`]; [`Error::NotPermitted`] for a file whose flags forbid writing, or for `O_NOATIME` by
+    /// # Errors
+    /// [`Error::Denied`]; [`Error::NotPermitted`] for a file whose flags forbid writing, or for `O_NOATIME` by
     /// another user than the owner; [`Error::ReadOnly`].
     pub fn open(&self, by: &Caller, id: ObjectId, how: Opening) -> Result<bool> {
         self.ask(id, |node| {

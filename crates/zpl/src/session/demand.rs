@@ -74,7 +74,8 @@ impl Session {
 
     /// Refuses a rename. The caller must be allowed to remove the first name, and also the second one if it exists.
     ///
-    /// # Errors [`Error::Exists`] if the second name exists and must not be replaced.
+    /// # Errors
+    /// [`Error::Exists`] if the second name exists and must not be replaced.
     pub(crate) fn demand_rename(&self, by: &Caller, from: Name<'_>, to: Name<'_>, how: Rename) -> Result<()> {
         if !self.checks_here() {
             return Ok(());

@@ -124,7 +124,8 @@ impl Session {
         self.changed(Notice::Name(link.parent, &link.name));
     }
 
-    /// # Errors [`Error::Busy`]: the name belongs to a mount point that is shown as a link and must not change.
+    /// # Errors
+    /// [`Error::Busy`]: the name belongs to a mount point that is shown as a link and must not change.
     pub(super) fn check_no_link(&self, at: Name<'_>) -> Result<()> {
         if self.links.is_empty() {
             return Ok(());

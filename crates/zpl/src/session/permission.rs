@@ -208,7 +208,8 @@ pub enum XattrUse {
 
 /// Refuses the use of the extended attribute `name` of a node.
 ///
-/// # Errors [`Error::Denied`]; [`Error::NotPermitted`]; [`Error::NoXattr`] if reading must not reveal whether the attribute
+/// # Errors
+/// [`Error::Denied`]; [`Error::NotPermitted`]; [`Error::NoXattr`] if reading must not reveal whether the attribute
 /// exists.
 pub fn check_xattr(node: &Protection, name: &[u8], how: XattrUse, caller: &Caller) -> Result<()> {
     let hidden = || if how == XattrUse::Read { Error::NoXattr } else { Error::NotPermitted };

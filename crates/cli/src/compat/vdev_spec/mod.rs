@@ -130,7 +130,8 @@ fn invalid(why: impl std::fmt::Display) -> Failure {
 impl Spec {
     /// Groups `words` and finds the devices.
     ///
-    /// # Errors The words describe no valid pool, or a device is missing.
+    /// # Errors
+    /// The words describe no valid pool, or a device is missing.
     pub(super) fn parse(words: &[String]) -> Result<Spec, Failure> {
         let (mut spec, mut class, mut seen) = (Spec::default(), Class::Data, Vec::new());
         let mut rest = words;
