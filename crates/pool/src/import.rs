@@ -55,7 +55,7 @@ struct Read {
 
 impl Read {
     /// Reads the configuration and the features from the MOS, and builds the vdevs of the configuration.
-    fn of(mut opened: Opened, options: &Options) -> Result<Read> {
+    fn of(opened: Opened, options: &Options) -> Result<Read> {
         let name = opened.config.name.clone();
         let damaged = |why: String| Error::Damaged { pool: name.clone(), why };
         let budget = Arc::new(DirtyBudget::default());
@@ -90,11 +90,11 @@ impl Read {
         if guid_sum != opened.uberblock.guid_sum {
             return Err(damaged("the device guids do not add up: a device is missing".into()));
         }
-        opened.classes = new_vdevs::classes(&mos, &config.tree).map_err(|e| damaged(e.to_string()))?;
         let storage = storage_of(&opened, Some(&config), options)?;
         let objset = Objset::open(storage.clone(), budget.clone(), opened.uberblock.root)?;
         let mos = Mos::new(objset, options.host.clone(), config.version);
         crate::moved::load(&mos, &storage, &config)?;
+        new_vdevs::load_classes(&mos, &storage, &config.tree).map_err(|e| damaged(e.to_string()))?;
         let features = Features::load(&mos)?;
         let unwritable = unreadable(features.as_ref())?;
         let cannot_be_kept = redundancy::judge(&mos, &storage, &config, &opened.newest, &opened.members)?;

@@ -4,7 +4,6 @@
 //! To:     `create`, which writes their labels and configuration.
 //! Source: docs/format/01-labels-uberblock.md §5, §8; 11-redundancy.md §1.1, §2.1.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dmu::{NewObject, Tx};
@@ -14,7 +13,7 @@ use format::{Guid, ObjectId, ObjectType, Txg, label};
 use storage::allocator::Class;
 use storage::host::Disk;
 use storage::layout::{Draid, DraidSpec, Raidz, Spread};
-use storage::{Leaf, Shape, Side, TopVdev};
+use storage::{Leaf, Shape, Side, Storage, TopVdev, Vdevs};
 
 use crate::mos::Mos;
 use crate::{Error, Result};
@@ -213,20 +212,26 @@ pub(crate) const fn is_counted(class: Class) -> bool {
     matches!(class, Class::Special | Class::Dedup)
 }
 
-/// The allocation classes of top-level vdevs, by id, from the MOS. Normal vdevs are left out.
+/// Reads the allocation classes of top-level vdevs from the MOS. What tells them may lie on a removed vdev, so the mappings of
+/// these come first.
 ///
 /// # Errors
 /// The ZAP of a vdev cannot be read.
-pub(crate) fn classes(mos: &Mos, tree: &VdevConfig) -> Result<BTreeMap<u64, Class>> {
-    let mut classes = BTreeMap::new();
-    for vdev in &tree.children {
-        let Some(id) = vdev.zap_top.filter(|id| id.0 != 0) else { continue };
+pub(crate) fn load_classes(mos: &Mos, storage: &Storage, tree: &VdevConfig) -> Result<()> {
+    let mut tops = storage.vdevs().tops().to_vec();
+    let mut is_changed = false;
+    for (vdev, top) in tree.children.iter().zip(&mut tops) {
+        let Some(id) = vdev.zap_top.filter(|id| id.0 != 0 && !top.is_log()) else { continue };
         let bias = dmu::zap::lookup(&*mos.object(id)?, ALLOCATION_BIAS)?;
         if let Some(bytes) = bias.as_ref().and_then(Value::as_bytes) {
-            classes.insert(vdev.id, Class::of_bias(bytes));
+            top.class = Class::of_bias(bytes);
+            is_changed = true;
         }
     }
-    Ok(classes)
+    if is_changed {
+        storage.set_vdevs(Vdevs::new(tops));
+    }
+    Ok(())
 }
 
 /// Makes the objects that a top-level vdev has in the MOS: its metaslab array, and the ZAPs of it and its leaves, which the list

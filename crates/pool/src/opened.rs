@@ -32,8 +32,6 @@ pub(crate) struct Opened {
     /// The txgs of the newest two states of each device, by its guid.
     pub(crate) newest: HashMap<u64, Newest>,
     pub(crate) members: Members,
-    /// The allocation classes of top-level vdevs, by id, from the MOS.
-    pub(crate) classes: BTreeMap<u64, Class>,
 }
 
 /// Opens a device. If it is in use, the error names the user.
@@ -77,7 +75,6 @@ pub(crate) fn choose_state(disks: Vec<Arc<dyn Disk>>, given: Option<Uberblock>) 
             tops: BTreeMap::new(),
             newest: HashMap::new(),
             members: Members::default(),
-            classes: BTreeMap::new(),
         });
         if let Some(guids) = &config.label {
             let states = labels.uberblocks.iter().map(|uberblock| uberblock.txg);
@@ -194,10 +191,8 @@ fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
         ashift: top.map_or(9, |t| t.ashift),
         asize: top.map_or(0, |t| t.asize),
         metaslab_shift: top.filter(|_| !is_moved).map_or(0, |t| t.metaslab_shift),
-        class: match top.is_some_and(|top| top.is_log) {
-            true => Class::Log,
-            false => opened.classes.get(&vdev.id).copied().unwrap_or_default(),
-        },
+        // Which vdevs are for special blocks is in the MOS.
+        class: if top.is_some_and(|top| top.is_log) { Class::Log } else { Class::Normal },
         shape,
     }
 }

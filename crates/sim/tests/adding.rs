@@ -228,6 +228,26 @@ fn power_cut_while_a_vdev_is_removed_leaves_a_synced_state() {
 }
 
 #[test]
+fn a_pool_is_opened_right_after_its_special_device_was_removed() {
+    let mut story = Story::on(Machine::default(), 11);
+    let new = disks(&story, 2);
+    let class_of = [Class::Special, Class::Dedup];
+    let tops = new.into_iter().zip(class_of);
+    let tops = tops.map(|(disk, class)| NewTop { class, ..NewTop::new(Layout::Single, vec![disk]) });
+    add(&mut story, tops.collect());
+    // All blocks of metadata are on the special device, also those that tell which device is for dedup tables.
+    story.write("/a", noise(700_000, 3)).sync();
+    let gone = story.pool().info().config.tree.children[1].guid;
+    story.pool().remove(gone).expect("there is another device");
+    story.pool().wait_removed().expect("all is copied");
+    story.forget_unasked_syncs();
+    story.reboot().expect_model();
+    assert_eq!(story.pool().storage().vdevs().tops()[2].class, Class::Dedup);
+    story.write("/b", noise(100_000, 4)).sync().expect_clean();
+    zdb::expect_pleased(&mut story);
+}
+
+#[test]
 fn a_vdev_whose_removal_is_given_up_stays_as_it_is() {
     for ashift in [9, 12] {
         let mut story = Story::on(Machine { copied_at_once: 40_000, ashift, ..Machine::striped(3) }, 5);
