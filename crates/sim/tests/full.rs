@@ -155,14 +155,21 @@ fn a_pool_with_dedup_tables_is_filled_without_running_out_of_space_in_a_sync() {
     }
 }
 
+/// Txgs after which all blocks of the log are freed that nothing refers to any more: at least 200 with each.
+const FLUSHES: usize = 40;
+
 #[test]
-#[ignore = "zdb 2.3 finds leaked space when such a pool was filled and emptied; the cause is not known yet"]
 fn a_pool_with_logs_of_dedup_tables_is_filled_without_running_out_of_space_in_a_sync() {
     let mut tables = machine(12, 4 << 10, 1, OFF);
     tables.properties.push(("dedup", 1));
     tables.features.push(&format::features::FAST_DEDUP);
     let mut story = fill_with_one_file(tables);
-    story.sync().sync();
+    assert_eq!(story.pool().info().dedup, Default::default());
+    story.expect_clean();
+    // Until then zdb calls these blocks leaked: it does not look for them in the log.
+    for _ in 0..FLUSHES {
+        story.sync();
+    }
     assert_eq!(story.pool().info().dedup, Default::default());
     zdb::expect_pleased(&mut story);
 }
