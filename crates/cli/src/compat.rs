@@ -24,6 +24,7 @@ mod missing_logs;
 mod mounting;
 mod naming;
 mod no_effect;
+mod not_shared;
 mod not_yet;
 pub(crate) mod owner_quota;
 mod parents;
@@ -75,6 +76,7 @@ mod zfs_send_options;
 mod zfs_send_rest;
 mod zfs_send_words;
 mod zfs_set;
+mod zfs_share;
 mod zfs_snapshot;
 mod zfs_unallow;
 mod zfs_unload_key;
@@ -149,8 +151,8 @@ static ZFS: &[&Command] = &[
     &zfs_project::COMMAND,
     &zfs_mount::COMMAND,
     &zfs_unmount::COMMAND,
-    &not_yet::zfs::SHARE,
-    &not_yet::zfs::UNSHARE,
+    &zfs_share::SHARE,
+    &zfs_share::UNSHARE,
     &zfs_send::COMMAND,
     &zfs_receive::COMMAND,
     &zfs_allow::COMMAND,

@@ -11,5 +11,5 @@ pub const MOUNTER: &dyn Mounter = &fuse::Fuse;
 /// All that a server is given.
 #[must_use]
 pub fn all() -> FrontEnds {
-    FrontEnds { mounter: Arc::new(fuse::Fuse), volumes: Arc::new(nbd::Nbd) }
+    FrontEnds { mounter: Arc::new(fuse::Fuse), volumes: Arc::new(nbd::Nbd), files: Arc::new(nfs::Nfs) }
 }

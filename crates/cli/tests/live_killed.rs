@@ -4,6 +4,8 @@ mod bed;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -127,4 +129,151 @@ fn acknowledged_writes_of_nbd_clients_survive_kills_of_the_server_and_so_does_th
     assert!(!socket.exists() && live.get("cenote:nbd", "tank/v") == "-");
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
+}
+
+/// A client of NFS, as a user that is not root.
+struct Nfs {
+    stream: TcpStream,
+    number: u32,
+}
+
+const OK: u32 = 0;
+const NOENT: u32 = 2;
+const ROFS: u32 = 30;
+const STALE: u32 = 70;
+
+fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let mut raw = (bytes.len() as u32).to_be_bytes().to_vec();
+    raw.extend(bytes);
+    raw.resize(raw.len().next_multiple_of(4), 0);
+    raw
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+impl Nfs {
+    fn connect(port: u16) -> Nfs {
+        Nfs { stream: TcpStream::connect(("127.0.0.1", port)).expect("the server listens"), number: 0 }
+    }
+
+    /// Calls a procedure. Returns its status and its results; `None` when the server is gone.
+    fn call(&mut self, program: u32, procedure: u32, arguments: &[u8]) -> Option<(u32, Vec<u8>)> {
+        self.number += 1;
+        let user = [words(&[0]), opaque(b"test"), words(&[1000, 1000, 0])].concat();
+        let head = words(&[self.number, 0, 2, program, 3, procedure, 1]);
+        let message = [head, opaque(&user), words(&[0, 0]), arguments.to_vec()].concat();
+        self.stream.write_all(&words(&[1 << 31 | message.len() as u32])).ok()?;
+        self.stream.write_all(&message).ok()?;
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark).ok()?;
+        let mut reply = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
+        self.stream.read_exact(&mut reply).ok()?;
+        assert_eq!(reply[8..24], [0; 16], "the call is accepted");
+        Some((u32::from_be_bytes(reply[24..28].try_into().expect("a word")), reply[28..].to_vec()))
+    }
+
+    /// The handle that comes first in the results.
+    fn handle(answer: Option<(u32, Vec<u8>)>) -> Result<Vec<u8>, u32> {
+        match answer.expect("the server answers") {
+            (OK, results) => Ok(results[4..52].to_vec()),
+            (status, _) => Err(status),
+        }
+    }
+
+    fn mount(&mut self, path: &str) -> Result<Vec<u8>, u32> {
+        Nfs::handle(self.call(100_005, 1, &opaque(path.as_bytes())))
+    }
+
+    fn lookup(&mut self, dir: &[u8], name: &str) -> Result<Vec<u8>, u32> {
+        Nfs::handle(self.call(100_003, 3, &[opaque(dir), opaque(name.as_bytes())].concat()))
+    }
+
+    /// Makes a file, which is durable when the server answers. Returns the status; `None` when the server is gone.
+    fn create(&mut self, dir: &[u8], name: &str) -> Option<u32> {
+        let attributes = words(&[1, 1, 0o644, 0, 0, 0, 0, 0]);
+        let made = self.call(100_003, 8, &[opaque(dir), opaque(name.as_bytes()), attributes].concat());
+        made.map(|(status, _)| status)
+    }
+}
+
+#[test]
+fn files_and_handles_of_nfs_clients_survive_kills_of_the_server_and_shares_follow_their_properties() {
+    let Some(live) = Live::with_tank(256) else { return };
+    live.run(&["zfs", "create", "tank/fs"]).good();
+    fs::set_permissions(live.path("mnt/fs"), fs::Permissions::from_mode(0o777)).expect("it is mounted");
+    let free =
+        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+    let listen = format!("127.0.0.1:{free}");
+    let uri = |name: &str| format!("nfs://127.0.0.1/{name}?nfsport={free}&mountport={free}");
+    let share = ["export", "tank/fs", "--nfs", "--listen", &listen, "--options", "rw,insecure"];
+    assert_eq!(live.run(&share).good().trim_end(), uri("tank/fs"));
+    let root = Nfs::connect(free).mount("/tank/fs").expect("it is shared");
+    let mut sure = 0;
+    for kill in 0..2u64 {
+        let mut client = Nfs::connect(free);
+        for i in 0..sure {
+            assert!(client.lookup(&root, &format!("file {i}")).is_ok(), "file {i}, kill {kill}");
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(200 + 100 * kill));
+                live.signal("-KILL");
+            });
+            while client.create(&root, &format!("file {sure}")) == Some(OK) {
+                sure += 1;
+            }
+        });
+        assert!(sure > 0);
+        assert_eq!(live.import().status, 0);
+    }
+    let mut client = Nfs::connect(free);
+    assert!((0..sure).all(|i| client.lookup(&root, &format!("file {i}")).is_ok()));
+    // A change over NFS is seen in the mount at once, and the other way round.
+    assert!(!live.path("mnt/fs/over").exists());
+    assert_eq!(client.create(&root, "over"), Some(OK));
+    assert!(live.path("mnt/fs/over").exists());
+    write(&live.path("mnt/fs/mounted"), b"x");
+    assert!(client.lookup(&root, "mounted").is_ok());
+
+    // A new file system below inherits the property, and each is an export of its own.
+    live.run(&["zfs", "create", "tank/fs/below"]).good();
+    assert_eq!(
+        live.run(&["export", "tank"]).good(),
+        format!("tank/fs\trw\t1\t{}\ntank/fs/below\trw\t1\t{}\n", uri("tank/fs"), uri("tank/fs/below"))
+    );
+    assert!(client.mount(&live.text("mnt/fs/below")).is_ok());
+    live.run(&["zfs", "set", "readonly=on", "tank/fs"]).good();
+    assert_eq!(client.create(&root, "refused"), Some(ROFS));
+    live.run(&["zfs", "set", "readonly=off", "tank/fs"]).good();
+    live.run(&["zfs", "set", "sharenfs=ro,insecure", "tank/fs"]).good();
+    assert_eq!(client.create(&root, "refused"), Some(ROFS));
+    live.run(&["zfs", "set", "sharenfs=rw,insecure", "tank/fs"]).good();
+    assert_eq!(client.create(&root, "made"), Some(OK));
+
+    // A rollback and a rename keep clients and their handles.
+    live.run(&["zfs", "snapshot", "tank/fs@then"]).good();
+    assert_eq!(client.create(&root, "later"), Some(OK));
+    live.run(&["zfs", "rollback", "tank/fs@then"]).good();
+    assert_eq!((client.lookup(&root, "later"), client.lookup(&root, "made").is_ok()), (Err(NOENT), true));
+    live.run(&["zfs", "rename", "tank/fs", "tank/renamed"]).good();
+    assert_eq!((client.mount("/tank/fs"), client.mount("/tank/renamed")), (Err(NOENT), Ok(root.clone())));
+    expect_unsharing(&live, client, &root);
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+/// Shares end and come back as commands say.
+fn expect_unsharing(live: &Live, mut client: Nfs, root: &[u8]) {
+    live.run(&["zfs", "unshare", "tank/renamed"]).good();
+    assert_eq!(client.lookup(root, "made"), Err(STALE));
+    live.run(&["zfs", "unshare", "tank/renamed"])
+        .refused("cannot unshare 'tank/renamed': not currently shared");
+    live.run(&["zfs", "share", "-a"]).good();
+    assert!(client.lookup(root, "made").is_ok());
+    live.run(&["zfs", "share", "tank/renamed"])
+        .refused("cannot share 'tank/renamed': filesystem already shared");
+    live.run(&["zfs", "destroy", "-r", "tank/renamed"]).good();
+    assert_eq!(live.run(&["export", "tank"]).err, "no exports\n");
 }

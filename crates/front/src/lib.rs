@@ -1,12 +1,13 @@
 //! The interface between the server of a pool and its front ends: traits that a front end implements, and the values in their
 //! functions.
 //!
-//! From:   `fuse` and `nbd`, which implement [`Mounter`] and [`VolumeServer`].
+//! From:   `fuse`, `nbd` and `nfs`, which implement [`Mounter`], [`VolumeServer`] and [`FileServer`].
 //! To:     `server`, which calls them through these traits alone. `cli` connects both sides.
 #![forbid(unsafe_code)]
 
 mod address;
 mod error;
+mod files;
 mod mount;
 mod options;
 mod point;
@@ -14,6 +15,7 @@ mod volume;
 
 pub use address::{Address, AddressError, StartError, UNIX_PATH_MAX};
 pub use error::{Keeper, MountError, Unavailable};
+pub use files::{ChangeListener, FileExport, FileOpener, FilePort, FileServer, SharedFiles};
 pub use mount::{Changed, Mounted, Mounter, Settle};
 pub use options::MountOptions;
 pub use point::{FOLDER, MountPoint, link_to};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use front::{Mounter, VolumeServer};
+use front::{FileServer, Mounter, VolumeServer};
 
 /// The front ends of a server.
 #[derive(Clone)]
@@ -11,4 +11,6 @@ pub struct FrontEnds {
     pub mounter: Arc<dyn Mounter>,
     /// Serves volumes.
     pub volumes: Arc<dyn VolumeServer>,
+    /// Serves file systems over the network.
+    pub files: Arc<dyn FileServer>,
 }

@@ -15,7 +15,10 @@ use crate::exports::{self, ExportError, Exported, Exports, Told as ExportTold};
 use crate::messages::Refusal;
 use crate::mounts::{BeginError, Change, Exchanged, Kind, MountError, Mounts, Report, Unmounted};
 use crate::plan::{Overrides, Told};
+use crate::shares::{self, Shares};
 use crate::{FrontEnds, Runtime};
+
+mod sharing;
 
 /// The live pool with its mounts.
 pub struct Live {
@@ -23,8 +26,9 @@ pub struct Live {
     /// As of when the pool was last looked at.
     guid: AtomicU64,
     pool: Mutex<Option<Arc<Pool>>>,
-    mounts: Mounts,
+    mounts: Arc<Mounts>,
     exports: Exports,
+    shares: Shares,
     /// Lock of the one command that changes datasets or properties.
     turn: Mutex<()>,
     closing: AtomicBool,
@@ -39,13 +43,18 @@ impl std::fmt::Debug for Live {
 impl Live {
     /// `is_distrusted`: an untrusted user may have made the pool.
     pub(crate) fn new(pool: Pool, runtime: Runtime, front_ends: FrontEnds, is_distrusted: bool) -> Live {
-        let FrontEnds { mounter, volumes } = front_ends;
+        let FrontEnds { mounter, volumes, files } = front_ends;
+        let mounts = Arc::new(Mounts::new(runtime.clone(), mounter, is_distrusted));
+        let told = mounts.clone();
+        // The kernel caches names and pages of mounted file systems.
+        let changed = Arc::new(move |dataset: &str, notices: &[Notice<'_>]| told.tell(dataset, notices));
         Live {
             name: pool.name(),
             guid: AtomicU64::new(pool.guid().0),
             pool: Mutex::new(Some(Arc::new(pool))),
-            exports: Exports::new(runtime.clone(), volumes),
-            mounts: Mounts::new(runtime, mounter, is_distrusted),
+            exports: Exports::new(runtime, volumes),
+            mounts,
+            shares: Shares::new(files, changed, is_distrusted),
             turn: Mutex::default(),
             closing: AtomicBool::new(false),
         }
@@ -139,7 +148,9 @@ impl Live {
     /// The datasets cannot be listed.
     pub fn mount_all(&self, top: &str, overrides: Overrides) -> Result<Report, MountError> {
         let pool = self.pool()?;
-        Ok(self.mounts.mount_all(&pool, top, overrides)?)
+        let report = self.mounts.mount_all(&pool, top, overrides)?;
+        self.shares.look_and_note(&pool, top);
+        Ok(report)
     }
 
     /// Mounts those of `datasets` that should be mounted and are not.
@@ -236,6 +247,8 @@ impl Live {
         for dataset in datasets {
             // An export with clients keeps its dataset in use.
             let _ = self.exports.stop(dataset, force);
+            // If the dataset is not destroyed after all, the next look at the properties shares it again.
+            self.shares.end(dataset);
         }
         Ok(())
     }
@@ -251,17 +264,27 @@ impl Live {
             // On a suspended pool, dirty pages could not be written, and unmounted file systems could not be mounted again.
             return Err(Unmounted::Suspended.into());
         }
-        self.mounts.begin(&pool, top, kind, force)
+        let mut change = self.mounts.begin(&pool, top, kind, force)?;
+        if matches!(kind, Kind::Name | Kind::Contents) {
+            change.held = Some(self.hold_shares_off(top));
+        }
+        Ok(change)
     }
 
     /// Mounts the unmounted file systems again at their new places; `renamed` maps old to new names.
     ///
     /// # Errors
     /// The datasets cannot be read.
-    pub fn end(&self, change: Change, renamed: impl Fn(&str) -> String) -> Result<Report, MountError> {
+    pub fn end(&self, mut change: Change, renamed: impl Fn(&str) -> String) -> Result<Report, MountError> {
         self.exports.rename(&renamed);
+        self.shares.rename(&renamed);
+        drop(change.held.take());
         let pool = self.pool()?;
-        Ok(self.mounts.end(&pool, change, renamed)?)
+        let report = self.mounts.end(&pool, change, renamed)?;
+        if !self.shares.is_empty() {
+            self.shares.look_and_note(&pool, &self.name);
+        }
+        Ok(report)
     }
 
     /// Runs `change`, which replaces the contents of the file system `dataset` by those of `next`, while its mount stays and
@@ -297,6 +320,10 @@ impl Live {
     /// below `.zfs` close them, unless they are in use.
     pub fn let_go_of(&self, snapshots: &[String]) {
         let Ok(pool) = self.pool() else { return };
+        drop(
+            self.shares
+                .hold_off(|name| snapshots.iter().any(|snapshot| snapshot.split('@').next() == Some(name))),
+        );
         for snapshot in snapshots {
             // A snapshot that was just unmounted is closed soon. If it is in use, the caller gets an error later.
             let _ = self.mounts.end_left(std::slice::from_ref(snapshot), false);
@@ -329,6 +356,7 @@ impl Live {
     /// Renames datasets in the tables. Their mounts and exports stay.
     pub fn rename(&self, renamed: impl Fn(&str) -> String) {
         self.exports.rename(&renamed);
+        self.shares.rename(&renamed);
         self.mounts.rename(renamed);
     }
 
@@ -372,17 +400,24 @@ impl Live {
         Ok(())
     }
 
-    /// What is exported.
+    /// What is exported: volumes, then file systems.
     #[must_use]
     pub fn exports(&self) -> Vec<Exported> {
-        self.exports.list()
+        let mut all = self.exports.list();
+        all.extend(self.shares.list());
+        all
     }
 
     /// Restores the exports of the previous server.
     pub(crate) fn restore_exports(&self) {
         if let Ok(pool) = self.pool() {
-            self.exports.restore(&pool);
+            self.restore_all(&pool);
         }
+    }
+
+    fn restore_all(&self, pool: &Arc<Pool>) {
+        self.exports.restore(pool);
+        self.shares.restore(pool);
     }
 
     /// Before `readonly=on` is set at `top`: makes the affected mounts read-only. If the property is not set in the end,
@@ -397,7 +432,12 @@ impl Live {
     /// Applies the present properties to mounts. `settled` were just set at a dataset, perhaps to their old values; they
     /// replace the mount options given before. Returns the mounts for which it failed, with reasons.
     pub fn refresh(&self, settled: Option<(&str, &[String])>) -> Vec<(String, MountError)> {
-        self.pool().map_or_else(|_| Vec::new(), |pool| self.mounts.refresh(&pool, settled))
+        let Ok(pool) = self.pool() else { return Vec::new() };
+        let concerns = |name: &String| name == "sharenfs" || name == shares::PROPERTY;
+        if !self.shares.is_empty() || settled.is_some_and(|(_, names)| names.iter().any(concerns)) {
+            self.shares.look_and_note(&pool, settled.map_or(&self.name, |(top, _)| top));
+        }
+        self.mounts.refresh(&pool, settled)
     }
 
     /// Unmounts everything and takes the pool out, so that no new caller gets it. Waits up to `patience` for present users.
@@ -421,11 +461,12 @@ impl Live {
         self.mounts.end_left(&self.mounts.all_left(), force).map_err(refusal)?;
         let down = self.mounts.unmount(&pool, &names, force).map_err(refusal)?;
         self.exports.stop_all();
+        self.shares.stop_all();
         // An open transaction of a command keeps its txg from closing. The end of the pool waits for it later.
         if let Err(error @ pool::Error::Suspended) = pool.sync_unless_suspended_within(patience) {
             // The last writes of the mounts suspended it.
             self.mounts.mount_again(&pool, &down);
-            self.exports.restore(&pool);
+            self.restore_all(&pool);
             return Err(Refusal::Other(error.to_string()));
         }
         self.closing.store(true, Ordering::Release);
@@ -442,7 +483,7 @@ impl Live {
             };
             if Instant::now() > until {
                 self.mounts.mount_again(&pool, &down);
-                self.exports.restore(&pool);
+                self.restore_all(&pool);
                 *self.slot() = Some(pool);
                 self.closing.store(false, Ordering::Release);
                 return Err(Refusal::Working);

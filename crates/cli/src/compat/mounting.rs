@@ -10,6 +10,7 @@ use pool::{Dataset, DatasetInfo, Pool};
 use server::{BeginError, Change, Exchanged, Kind, Live, MountError, Overrides, Report, Unmounted};
 
 use super::Call;
+use super::not_shared::not_shared;
 use crate::around::Served;
 use crate::messages::{Action, Failure, reason};
 use crate::out::Console;
@@ -76,7 +77,13 @@ pub fn created(call: &Call, console: &mut Console, name: &str) -> Result<(), Fai
     if !mounted {
         console.complain(Failure::refused("filesystem successfully created, but not mounted"))?;
     }
-    Ok(())
+    say_not_shared(live, console)
+}
+
+/// Reports file systems that could not be shared although their properties say so.
+fn say_not_shared(live: &Live, console: &mut Console) -> Result<(), Failure> {
+    let failed = live.take_not_shared();
+    failed.iter().try_for_each(|(dataset, error)| console.complain(not_shared(dataset, error)))
 }
 
 /// Unmounts a dataset before it is destroyed.
@@ -225,6 +232,7 @@ pub fn exchanging(
         return change();
     };
     live.let_go_of(&doomed);
+    let _held = live.hold_shares_off(&fs);
     match live.exchange(&fs, next, &mut change).map_err(|error| in_use(&fs, &error))? {
         Exchanged::NotMounted => change(),
         Exchanged::Done(done, None) => done,
@@ -272,7 +280,9 @@ pub fn refresh(
     settled: Option<(&str, &[String])>,
 ) -> Result<(), Failure> {
     let Some(live) = call.live() else { return Ok(()) };
-    for (dataset, error) in live.refresh(settled) {
+    let failed = live.refresh(settled);
+    say_not_shared(live, console)?;
+    for (dataset, error) in failed {
         let why = match error {
             MountError::Front(front::MountError::Busy(_)) => reason::BUSY.to_owned(),
             error => error.to_string(),

@@ -32,8 +32,7 @@ static NO_EFFECT: &[NoEffect] = &[
     kept("nbmand", &["off"], "locks stay advisory"),
     kept("prefetch", &["all"], "reading ahead stays on"),
     kept("rootcontext", &["none"], LABELS),
-    kept("sharenfs", &["off"], "nothing is shared"),
-    kept("sharesmb", &["off"], "nothing is shared"),
+    kept("sharesmb", &["off"], "nothing is shared over SMB"),
     kept("snapdev", &["hidden"], DEVICES),
     kept("volmode", &["default", "none"], DEVICES),
     kept("volthreading", &["on"], DEVICES),
@@ -110,7 +109,7 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         {
             let mut console = Console::new(&mut out, &mut err);
-            let texts = ["dedup=off", "sharenfs=off", "compression=lz4", "sharenfs=on"];
+            let texts = ["dedup=off", "sharesmb=off", "compression=lz4", "sharesmb=on"];
             for text in texts {
                 warn(&mut console, text.split_once('='));
             }
@@ -118,7 +117,7 @@ mod tests {
         let said = String::from_utf8(err).unwrap();
         assert_eq!(
             said,
-            "warning: 'sharenfs=on' is kept for OpenZFS but has no effect here: nothing is shared\n"
+            "warning: 'sharesmb=on' is kept for OpenZFS but has no effect here: nothing is shared over SMB\n"
         );
     }
 }

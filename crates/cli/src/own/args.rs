@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
-use front::Address;
 
 use crate::place::{Place, PoolPath};
 
@@ -300,14 +299,16 @@ Examples:
   cenote export tank/vm@before --read-only
   cenote export tank/vm --listen 127.0.0.1:10809
   cenote export tank/vm --listen 0.0.0.0 --tls /etc/pki/nbd
+  cenote export tank/home --nfs
+  cenote export tank/home --nfs --listen 192.168.1.5 --options rw=192.168.1.0/24
   cenote export tank")]
 pub struct Export {
     /// Listen on this Unix socket.
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub socket: Option<PathBuf>,
     /// Listen on TCP, as in 127.0.0.1:10809. Everyone who can connect to the address can use the volume.
-    #[arg(long, value_name = "ADDRESS[:PORT]|PORT", value_parser = tcp)]
-    pub listen: Option<Address>,
+    #[arg(long, value_name = "ADDRESS[:PORT]|PORT")]
+    pub listen: Option<String>,
     /// Encrypt with the certificates in this folder: server-cert.pem, server-key.pem, ca-cert.pem. Clients need a
     /// certificate that this authority signed.
     #[arg(long, value_name = "FOLDER")]
@@ -315,27 +316,29 @@ pub struct Export {
     /// Clients may not write.
     #[arg(long)]
     pub read_only: bool,
+    /// Serve a file system over NFS (version 3), on loopback unless --listen says otherwise.
+    #[arg(long, conflicts_with_all = ["socket", "tls"])]
+    pub nfs: bool,
+    /// With --nfs: who may use it, and as whom, in the words of the property sharenfs.
+    #[arg(short, long, value_name = "OPTIONS", requires = "nfs", conflicts_with = "read_only")]
+    pub options: Option<String>,
     /// One JSON object per export.
     #[arg(long)]
     pub json: bool,
-    #[arg(value_name = "VOLUME|SNAPSHOT|POOL")]
+    #[arg(value_name = "VOLUME|SNAPSHOT|FILESYSTEM|POOL")]
     pub name: String,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  cenote unexport tank/vm")]
+  cenote unexport tank/vm
+  cenote unexport tank/home")]
 pub struct Unexport {
     /// Although clients are connected.
     #[arg(short, long)]
     pub force: bool,
-    #[arg(value_name = "VOLUME|SNAPSHOT")]
+    #[arg(value_name = "VOLUME|SNAPSHOT|FILESYSTEM")]
     pub name: String,
-}
-
-/// An address of TCP.
-fn tcp(text: &str) -> Result<Address, String> {
-    Address::tcp(text, nbd::PORT).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Args)]

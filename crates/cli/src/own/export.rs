@@ -1,29 +1,32 @@
-//! `cenote export` and `cenote unexport`: volumes as network block devices.
+//! `cenote export` and `cenote unexport`: volumes as network block devices, and file systems over NFS.
 //!
 //! From:   the server of the pool, which these commands are carried out by.
 //! To:     its exports.
 
 use front::Address;
 use serde_json::json;
-use server::{ExportTold, Exported};
+use server::{ExportTold, Exported, ShareTold};
 
 use super::{Export, Unexport};
-use crate::around::Surroundings;
+use crate::around::{Served, Surroundings};
 use crate::messages::Failure;
 use crate::out::Console;
 
 /// Carries out `export`.
 ///
 /// # Errors
-/// The pool has no server, or why the volume is not exported.
+/// The pool has no server, or why the dataset is not exported.
 pub fn export(args: &Export, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let Some(served) = &around.served else { return Err(no_server(&args.name)) };
+    if args.nfs {
+        return share(args, served, console);
+    }
     if !args.name.contains('/') {
         return list(args.json, &served.live.exports(), console);
     }
     let address = match (&args.socket, &args.listen) {
         (Some(path), _) => Some(Address::Unix(around.path(path))),
-        (None, Some(address)) => Some(address.clone()),
+        (None, Some(address)) => Some(tcp(address, nbd::PORT)?),
         (None, None) => None,
     };
     let beyond = address.as_ref().is_some_and(|address| !address.is_local());
@@ -40,19 +43,56 @@ pub fn export(args: &Export, around: &Surroundings, console: &mut Console) -> Re
              encrypted. The export ends with the server",
         );
     }
-    match args.json {
-        true => console.line(&as_json(&exported)),
+    show(args.json, &exported, console)
+}
+
+fn show(with_json: bool, exported: &Exported, console: &mut Console) -> Result<(), Failure> {
+    match with_json {
+        true => console.line(&as_json(exported)),
         false => console.line(&exported.uri),
     }
+}
+
+/// An address of TCP.
+fn tcp(text: &str, port: u16) -> Result<Address, Failure> {
+    Address::tcp(text, port).map_err(|error| Failure::usage(format!("--listen: {error}")))
+}
+
+/// Shares a file system over NFS.
+fn share(args: &Export, served: &Served, console: &mut Console) -> Result<(), Failure> {
+    let name = &args.name;
+    let failed = |error: &dyn std::fmt::Display| Failure::refused(format!("cannot export '{name}': {error}"));
+    let address = match args.listen.as_ref().map(|text| tcp(text, nfs::PORT)).transpose()? {
+        Some(Address::Tcp(address)) => Some(address),
+        _ => None,
+    };
+    let rules = if args.read_only { Some("ro".to_owned()) } else { args.options.clone() };
+    if let Some(rules) = &rules {
+        nfs::Rules::parse(rules).map_err(|error| failed(&error))?;
+    }
+    let _turn = served.turn()?;
+    let exported =
+        served.live.share_as(name, &ShareTold { address, rules }).map_err(|error| failed(&error))?;
+    if address.is_some_and(|address| !address.ip().is_loopback()) {
+        console.remark(
+            "warning: NFS believes what clients say about their users, and nothing is encrypted: whoever reaches this address \
+             and is let in by sharenfs can act as any user but root. Other machines are served until the server ends",
+        );
+    }
+    show(args.json, &exported, console)
 }
 
 /// Carries out `unexport`.
 ///
 /// # Errors
-/// The pool has no server, the volume is not exported, or clients use it.
+/// The pool has no server, the dataset is not exported, or clients use it.
 pub fn unexport(args: &Unexport, around: &Surroundings) -> Result<(), Failure> {
     let Some(served) = &around.served else { return Err(no_server(&args.name)) };
     let _turn = served.turn()?;
+    let shared = served.live.unshare_for_good(&args.name);
+    if shared.map_err(|error| Failure::refused(format!("cannot unexport '{}': {error}", args.name)))? {
+        return Ok(());
+    }
     let ended = served.live.unexport(&args.name, args.force);
     ended.map_err(|error| Failure::refused(format!("cannot unexport '{}': {error}", args.name)))
 }
@@ -79,5 +119,5 @@ fn list(with_json: bool, exports: &[Exported], console: &mut Console) -> Result<
 fn no_server(name: &str) -> Failure {
     let pool = crate::open::pool_of(name);
     Failure::refused(format!("cannot export '{name}': pool '{pool}' is not imported"))
-        .hint("a pool's server exports its volumes: 'zpool import' starts it")
+        .hint("a pool's server exports its datasets: 'zpool import' starts it")
 }

@@ -7,6 +7,8 @@ use front::MountOptions;
 use pool::{DatasetInfo, Pool};
 use zpl::Filesystem;
 
+use crate::shares::HeldShares;
+
 use super::{Down, Mount, MountError, Mounts, Report, Unmounted, patiently, unmount};
 use crate::plan::{CanMount, MOUNTED, Overrides, Plan, Target};
 
@@ -34,6 +36,8 @@ pub struct Change {
     /// File systems that were not mounted. They are mounted after the change if they should be then, because a user who sets
     /// a mountpoint expects the mount.
     was_unmounted: Vec<String>,
+    /// Clients of shared file systems wait until the end of the change.
+    pub(crate) held: Option<HeldShares>,
 }
 
 /// Why a change cannot begin.

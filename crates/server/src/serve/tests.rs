@@ -33,7 +33,8 @@ fn server(folder: &Path) -> Option<Arc<Server>> {
     let point = Value::Text(folder.join("mnt").display().to_string());
     pool.set_properties("tank", vec![("mountpoint".into(), Some(point))]).unwrap();
     pool.create_filesystem("tank/fs", Default::default(), new(), zpl::initialiser()).unwrap();
-    let front_ends = FrontEnds { mounter: Arc::new(fuse::Fuse), volumes: Arc::new(nbd::Nbd) };
+    let front_ends =
+        FrontEnds { mounter: Arc::new(fuse::Fuse), volumes: Arc::new(nbd::Nbd), files: Arc::new(nfs::Nfs) };
     let live = Arc::new(Live::new(pool, Runtime::new(folder.join("run")), front_ends, false));
     let report = live.mount_all("tank", Overrides::default()).unwrap();
     assert!(report.failed.is_empty(), "{report:?}");

@@ -3,26 +3,6 @@
 use crate::args::{flag, value};
 use crate::command::{Command, Run};
 
-/// `zfs share`.
-pub static SHARE: Command = Command {
-    name: "share",
-    about: "shares file systems",
-    syntax: &["share [-l] -a [nfs|smb]|FILESYSTEM"],
-    options: &[flag("a", "all of them"), flag("l", "loads keys first")],
-    run: Run::Missing(Some("share the mounted folder with the NFS or SMB server of the system")),
-    ..Command::ZFS
-};
-
-/// `zfs unshare`.
-pub static UNSHARE: Command = Command {
-    name: "unshare",
-    about: "ends sharing",
-    syntax: &["unshare -a [nfs|smb]|FILESYSTEM|MOUNTPOINT"],
-    options: &[flag("a", "of all")],
-    run: Run::Missing(Some("share the mounted folder with the NFS or SMB server of the system")),
-    ..Command::ZFS
-};
-
 /// `zfs redact`.
 pub static REDACT: Command = Command {
     name: "redact",

@@ -1,0 +1,457 @@
+//! File systems that clients use over the network, by the property `sharenfs`.
+//!
+//! From:   the properties `sharenfs` and `cenote:nfs` of each file system, and commands (`zfs share`, `cenote export --nfs`).
+//! To:     a front end ([`FileServer`]), which serves the clients.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use front::{Address, ChangeListener, FileExport, FilePort, FileServer, SharedFiles, StartError};
+use pool::props::{DatasetKind, Source, Value, dataset as props};
+use pool::{DatasetInfo, Pool};
+use zpl::Filesystem;
+
+use crate::exports::Exported;
+
+/// The user property that says where clients connect: `listen=ADDRESS`. `system`: another NFS server exports the file system.
+pub const PROPERTY: &str = "cenote:nfs";
+/// A second choice where another program has the port: this and the next ones, by the guid of the pool.
+const OTHER_PORTS: u16 = 20490;
+const OTHER_PORTS_COUNT: u64 = 1000;
+
+/// Why a file system is not shared.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    /// The property `sharenfs` is `off`.
+    #[error("its property sharenfs is off")]
+    Off,
+    /// It is shared already.
+    #[error("filesystem already shared")]
+    Already,
+    /// It is not shared.
+    #[error("not currently shared")]
+    NotShared,
+    /// It is no file system.
+    #[error("it is no file system")]
+    WrongKind,
+    /// The NFS server of the system shares it.
+    #[error("its property {PROPERTY} leaves it to the NFS server of the system")]
+    System,
+    /// The property [`PROPERTY`] has no valid address.
+    #[error("its property {PROPERTY} says '{0}', which is not understood")]
+    Place(String),
+    /// A property alone does not make this server listen for other machines.
+    #[error("'{0}' is reached by other machines: 'cenote export --nfs --listen' begins that")]
+    Beyond(SocketAddr),
+    /// `sharenfs` asks for something that is not supported.
+    #[error("sharenfs: {0}")]
+    Rules(String),
+    /// Nobody can be listened for.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The properties cannot be read.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
+}
+
+/// The options of a command that shares a file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShareTold {
+    /// Where clients connect; `None`: the present address, or loopback.
+    pub address: Option<SocketAddr>,
+    /// The new value of `sharenfs`; `None`: the present one, or `on` if that is `off`.
+    pub rules: Option<String>,
+}
+
+/// The properties of a file system to be shared.
+struct Wanted {
+    rules: String,
+    mountpoint: Option<String>,
+    /// Where clients connect; `None`: on loopback, at the port of the protocol.
+    address: Option<SocketAddr>,
+}
+
+struct Shared {
+    name: String,
+    rules: String,
+    address: SocketAddr,
+    files: Arc<dyn SharedFiles>,
+}
+
+#[derive(Default)]
+struct State {
+    ports: BTreeMap<SocketAddr, Box<dyn FilePort>>,
+    /// By the guids of their datasets.
+    shared: BTreeMap<u64, Shared>,
+    /// File systems that a command unshared. They stay unshared until a command shares them.
+    unshared: HashSet<u64>,
+    /// Addresses for other machines that a command named.
+    allowed: HashSet<SocketAddr>,
+    /// The address of file systems without an address of their own.
+    default: Option<SocketAddr>,
+    /// File systems that could not be shared, for the command that changed their properties.
+    failed: Vec<(String, ShareError)>,
+}
+
+/// The file systems of a pool that are shared.
+pub(crate) struct Shares {
+    files: Arc<dyn FileServer>,
+    changed: ChangeListener,
+    /// An untrusted user may have made the pool: its properties alone share nothing.
+    is_distrusted: bool,
+    state: Mutex<State>,
+}
+
+/// While this value exists, clients of some file systems wait.
+pub struct HeldShares {
+    _held: Vec<Box<dyn Any + Send>>,
+}
+
+impl std::fmt::Debug for HeldShares {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HeldShares({})", self._held.len())
+    }
+}
+
+fn text_of(pool: &Pool, info: &DatasetInfo, name: &str) -> pool::Result<Option<String>> {
+    let property = props::parse(name).expect("the table has it");
+    Ok(match pool.property(info, property)? {
+        Some((Value::Text(text), _)) => Some(text),
+        _ => None,
+    })
+}
+
+/// Reads the properties of a file system.
+///
+/// # Errors
+/// It must not be shared here.
+fn wanted(pool: &Pool, info: &DatasetInfo, port: u16) -> Result<Wanted, ShareError> {
+    if info.kind != DatasetKind::Filesystem {
+        return Err(ShareError::WrongKind);
+    }
+    let rules = text_of(pool, info, "sharenfs")?.filter(|rules| rules != "off").ok_or(ShareError::Off)?;
+    let mountpoint = text_of(pool, info, "mountpoint")?.filter(|point| point.starts_with('/'));
+    let address = match pool.user_property(info, PROPERTY)? {
+        // A received value is about another machine.
+        None | Some((_, Source::Received)) => None,
+        Some((text, _)) if text == "system" => return Err(ShareError::System),
+        Some((text, _)) => {
+            let place = text.strip_prefix("listen=").and_then(|place| Address::tcp(place, port).ok());
+            match place {
+                Some(Address::Tcp(address)) => Some(address),
+                _ => return Err(ShareError::Place(text)),
+            }
+        }
+    };
+    Ok(Wanted { rules, mountpoint, address })
+}
+
+impl Shares {
+    pub(crate) fn new(files: Arc<dyn FileServer>, changed: ChangeListener, is_distrusted: bool) -> Shares {
+        Shares { files, changed, is_distrusted, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn take_failed(&self) -> Vec<(String, ShareError)> {
+        std::mem::take(&mut self.state().failed)
+    }
+
+    /// Whether anything is shared.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state().shared.is_empty()
+    }
+
+    /// As [`Shares::look`], and keeps what could not be shared for [`Shares::take_failed`].
+    pub(crate) fn look_and_note(&self, pool: &Arc<Pool>, top: &str) {
+        let failed = self.look(pool, top);
+        self.state().failed = failed;
+    }
+
+    /// Shares exactly the file systems at and below `top` whose properties say so. Returns the ones that could not be
+    /// shared.
+    pub(crate) fn look(&self, pool: &Arc<Pool>, top: &str) -> Vec<(String, ShareError)> {
+        let mut report = |dataset: String, error: pool::Error| tracing::debug!(dataset, %error, "left out");
+        let Ok(list) = pool.survey(top, None, false, &mut report) else { return Vec::new() };
+        let (mut kept, mut failed) = (HashSet::new(), Vec::new());
+        for info in list.iter().filter(|info| info.kind == DatasetKind::Filesystem) {
+            let guid = info.phys.guid.0;
+            if !self.follows_properties(guid) {
+                continue;
+            }
+            match wanted(pool, info, self.files.port()).and_then(|wanted| self.share(pool, info, wanted)) {
+                Ok(()) => drop(kept.insert(guid)),
+                Err(ShareError::Off | ShareError::System) => {}
+                Err(error) => failed.push((info.name.clone(), error)),
+            }
+        }
+        let state = self.state();
+        let is_gone = |(guid, shared): &(&u64, &Shared)| !kept.contains(*guid) && is_below(&shared.name, top);
+        let gone: Vec<u64> = state.shared.iter().filter(is_gone).map(|(guid, _)| *guid).collect();
+        drop(state);
+        gone.into_iter().for_each(|guid| self.unshare(guid));
+        failed
+    }
+
+    /// Whether the properties of this file system decide. A file system that a command unshared stays unshared. On a pool
+    /// whose maker is not trusted, a command must have shared it by name.
+    fn follows_properties(&self, guid: u64) -> bool {
+        let state = self.state();
+        !state.unshared.contains(&guid) && (!self.is_distrusted || state.shared.contains_key(&guid))
+    }
+
+    /// As [`Shares::look`], when the server starts; the log says what is not shared, and why.
+    pub(crate) fn restore(&self, pool: &Arc<Pool>) {
+        self.take_failed();
+        for (dataset, error) in self.look(pool, &pool.name()) {
+            tracing::warn!(dataset, %error, "not shared");
+        }
+    }
+
+    /// Shares one file system, or updates its share.
+    fn share(&self, pool: &Arc<Pool>, info: &DatasetInfo, wanted: Wanted) -> Result<(), ShareError> {
+        let guid = info.phys.guid.0;
+        let mut state = self.state();
+        let address = self.port_for(&mut state, pool, wanted.address)?;
+        if state.shared.get(&guid).is_some_and(|shared| shared.address != address) {
+            drop(state);
+            self.unshare(guid);
+            state = self.state();
+            self.port_for(&mut state, pool, Some(address))?;
+        }
+        if !state.shared.contains_key(&guid) {
+            // Clients do not prevent an export of the pool.
+            let weak = Arc::downgrade(pool);
+            let open = move |name: &str| {
+                let pool = weak.upgrade().ok_or("the pool is being exported")?;
+                let fs = pool.open(name).map_err(zpl::Error::from).and_then(Filesystem::open);
+                fs.map_err(|error| error.to_string())
+            };
+            let export = FileExport {
+                guid,
+                name: info.name.clone(),
+                rules: wanted.rules.clone(),
+                open: Arc::new(open),
+                changed: self.changed.clone(),
+            };
+            let port = state.ports.get(&address).expect("it is listened on");
+            let files = port.share(export).map_err(ShareError::Rules)?;
+            let shared = Shared { name: info.name.clone(), rules: String::new(), address, files };
+            tracing::info!(dataset = info.name, %address, "shared");
+            state.shared.insert(guid, shared);
+        }
+        let shared = state.shared.get_mut(&guid).expect("it was put there");
+        shared.files.tell(&info.name, wanted.mountpoint, &wanted.rules).map_err(ShareError::Rules)?;
+        (shared.name, shared.rules) = (info.name.clone(), wanted.rules);
+        Ok(())
+    }
+
+    /// Listens at the address for clients, if the server does not listen there yet. Returns the address.
+    fn port_for(
+        &self,
+        state: &mut State,
+        pool: &Pool,
+        wanted: Option<SocketAddr>,
+    ) -> Result<SocketAddr, ShareError> {
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let listened = |state: &State, address| state.ports.contains_key(&address);
+        if let Some(address) = wanted.or(state.default) {
+            if !address.ip().is_loopback() && !state.allowed.contains(&address) {
+                return Err(ShareError::Beyond(address));
+            }
+            if listened(state, address) {
+                return Ok(address);
+            }
+            let port = self.files.listen(address)?;
+            // Port 0 is a free one.
+            let address = port.address();
+            state.ports.insert(address, port);
+            return Ok(address);
+        }
+        let other = OTHER_PORTS + (pool.guid().0 % OTHER_PORTS_COUNT) as u16;
+        let port = match self.files.listen(loopback(self.files.port())) {
+            // Another pool's server, or that of the system.
+            Err(StartError::InUse(_)) => self.files.listen(loopback(other))?,
+            port => port?,
+        };
+        let address = port.address();
+        state.ports.insert(address, port);
+        state.default = Some(address);
+        Ok(address)
+    }
+
+    fn unshare(&self, guid: u64) {
+        let mut state = self.state();
+        let Some(shared) = state.shared.remove(&guid) else { return };
+        let is_used = state.shared.values().any(|other| other.address == shared.address);
+        if is_used {
+            if let Some(port) = state.ports.get(&shared.address) {
+                port.unshare(guid);
+            }
+            return;
+        }
+        let port = state.ports.remove(&shared.address);
+        if state.default == Some(shared.address) {
+            state.default = None;
+        }
+        drop(state);
+        // The drop waits for clients, without the lock.
+        drop(port);
+    }
+
+    /// Shares one file system for a command. `allowed`: an address that other machines may reach.
+    pub(crate) fn start(
+        &self,
+        pool: &Arc<Pool>,
+        dataset: &str,
+        allowed: Option<SocketAddr>,
+    ) -> Result<(), ShareError> {
+        let info = pool.dataset(dataset)?;
+        let wanted = wanted(pool, &info, self.files.port())?;
+        let mut state = self.state();
+        state.unshared.remove(&info.phys.guid.0);
+        state.allowed.extend(allowed);
+        drop(state);
+        self.share(pool, &info, wanted)
+    }
+
+    /// Stores the options of a command in the properties, and shares the file system.
+    pub(crate) fn start_as(
+        &self,
+        pool: &Arc<Pool>,
+        dataset: &str,
+        told: &ShareTold,
+    ) -> Result<Exported, ShareError> {
+        let info = pool.dataset(dataset)?;
+        if info.kind != DatasetKind::Filesystem {
+            return Err(ShareError::WrongKind);
+        }
+        let before = text_of(pool, &info, "sharenfs")?;
+        let mut set = Vec::new();
+        match &told.rules {
+            Some(rules) => set.push(("sharenfs".to_owned(), Some(Value::Text(rules.clone())))),
+            None if before.is_none_or(|before| before == "off") => {
+                set.push(("sharenfs".to_owned(), Some(Value::Text("on".to_owned()))));
+            }
+            None => {}
+        }
+        if let Some(address) = told.address {
+            set.push((PROPERTY.to_owned(), Some(Value::Text(format!("listen={address}")))));
+        }
+        if !set.is_empty() {
+            pool.set_properties(dataset, set)?;
+        }
+        self.start(pool, dataset, told.address)?;
+        // File systems below inherit it.
+        self.look(pool, dataset);
+        let found = self.list().into_iter().find(|exported| exported.dataset == dataset);
+        found.ok_or(ShareError::NotShared)
+    }
+
+    /// Sets `sharenfs` to off, and ends the share.
+    pub(crate) fn stop_for_good(&self, pool: &Arc<Pool>, dataset: &str) -> Result<bool, ShareError> {
+        let info = pool.dataset(dataset)?;
+        let is_kept =
+            || text_of(pool, &info, "sharenfs").is_ok_and(|text| text.is_some_and(|text| text != "off"));
+        if info.kind != DatasetKind::Filesystem || !(self.is_shared(dataset) || is_kept()) {
+            return Ok(false);
+        }
+        let off = ("sharenfs".to_owned(), Some(Value::Text("off".to_owned())));
+        pool.set_properties(dataset, vec![off, (PROPERTY.to_owned(), None)])?;
+        self.end(dataset);
+        self.look(pool, dataset);
+        Ok(true)
+    }
+
+    /// Ends the share of a dataset, if there is one.
+    pub(crate) fn end(&self, dataset: &str) {
+        let state = self.state();
+        let found = state.shared.iter().find(|(_, shared)| shared.name == dataset).map(|(guid, _)| *guid);
+        drop(state);
+        if let Some(guid) = found {
+            self.unshare(guid);
+        }
+    }
+
+    /// Whether a file system is shared.
+    pub(crate) fn is_shared(&self, dataset: &str) -> bool {
+        self.state().shared.values().any(|shared| shared.name == dataset)
+    }
+
+    /// Ends the share of one file system, until a command or another start shares it.
+    pub(crate) fn stop(&self, dataset: &str) -> Result<(), ShareError> {
+        let mut state = self.state();
+        let found = state.shared.iter().find(|(_, shared)| shared.name == dataset).map(|(guid, _)| *guid);
+        let guid = found.ok_or(ShareError::NotShared)?;
+        state.unshared.insert(guid);
+        drop(state);
+        self.unshare(guid);
+        Ok(())
+    }
+
+    /// Makes the properties decide again about file systems that commands unshared.
+    pub(crate) fn forget_unshared(&self) {
+        self.state().unshared.clear();
+    }
+
+    /// All shares.
+    pub(crate) fn list(&self) -> Vec<Exported> {
+        let state = self.state();
+        let mut list: Vec<Exported> = state.shared.values().map(|shared| shown(&state, shared)).collect();
+        list.sort_by(|a, b| a.dataset.cmp(&b.dataset));
+        list
+    }
+
+    /// Ends all shares, because the pool is being exported.
+    pub(crate) fn stop_all(&self) {
+        let mut state = self.state();
+        let ports = std::mem::take(&mut state.ports);
+        (state.shared, state.default) = (BTreeMap::new(), None);
+        drop(state);
+        drop(ports);
+    }
+
+    /// Renames datasets. Clients stay connected.
+    pub(crate) fn rename(&self, renamed: impl Fn(&str) -> String) {
+        for shared in self.state().shared.values_mut() {
+            shared.name = renamed(&shared.name);
+            shared.files.rename(&shared.name);
+        }
+    }
+
+    /// Closes the shared file systems that `concerned` chooses, and makes their clients wait until the value is dropped.
+    pub(crate) fn hold_off(&self, concerned: impl Fn(&str) -> bool) -> HeldShares {
+        let state = self.state();
+        let found = state.shared.values().filter(|shared| concerned(&shared.name));
+        let files: Vec<_> = found.map(|shared| shared.files.clone()).collect();
+        drop(state);
+        HeldShares { _held: files.into_iter().map(SharedFiles::hold_off).collect() }
+    }
+}
+
+/// Whether the property of a dataset says that it is not shared.
+pub(crate) fn is_off(pool: &Pool, dataset: &str) -> bool {
+    let text = pool.dataset(dataset).and_then(|info| text_of(pool, &info, "sharenfs"));
+    text.is_ok_and(|text| text.is_none_or(|text| text == "off"))
+}
+
+/// Whether a dataset is `top` or below it.
+pub(crate) fn is_below(name: &str, top: &str) -> bool {
+    name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn shown(state: &State, shared: &Shared) -> Exported {
+    let port = shared.address.port();
+    let path = shared.files.path();
+    let words: Vec<&str> = shared.rules.split(',').collect();
+    Exported {
+        dataset: shared.name.clone(),
+        uri: format!("nfs://{}{path}?nfsport={port}&mountport={port}", shared.address.ip()),
+        read_only: words.contains(&"ro") && !words.iter().any(|word| word.starts_with("rw")),
+        clients: state.ports.get(&shared.address).map_or(0, |port| port.clients()),
+    }
+}
