@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod choices;
+pub mod clients;
 pub mod codecs;
 pub mod formats;
 pub mod images;
@@ -58,6 +59,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("image_read", images::image_read),
     ("image_changed", images::image_changed),
     ("copy_out", images::copy_out),
+    ("nfs_calls", clients::nfs_calls),
     ("wire", words::wire),
     ("resume_token", words::resume_token),
     ("pools_cache", words::pools_cache),
