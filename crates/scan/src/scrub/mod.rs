@@ -9,6 +9,7 @@
 //! last block that it had finished. Intent logs are not visited. Each txg notes on disk how far the visitor is.
 
 mod errors;
+mod length;
 mod order;
 mod range;
 mod resilver;

@@ -21,8 +21,6 @@ use super::view::View;
 use pool::log::chain::{self, Walk};
 use pool::{Error, Inner, Result, Syncing, scan_state};
 
-/// Bytes of blocks read before they are written to the devices that lack them. Each time costs a txg.
-pub(super) const CHUNK_BYTES: u64 = 32 << 20;
 /// A resilver that has examined less than one part in this many of the pool begins again when a device joins.
 const HARDLY_BEGUN: u64 = 10;
 /// Txgs after the one in which a device came back that may hold blocks written without it.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use dsl::walk::{Item, Place, Root, Walk};
 use format::blkptr::Block;
@@ -10,6 +11,7 @@ use format::zap::Value;
 use format::{ObjectId, Txg};
 use storage::{BadCopy, Missed, Purpose, Verified};
 
+use super::length::Length;
 use super::view::View;
 use super::{errors, order, resilver};
 use pool::scrubber::{DataError, Order};
@@ -17,8 +19,10 @@ use pool::{Error, Inner, Result, Syncing};
 
 /// Blocks in the hands of the readers at once, for each of them.
 const WINDOW_PER_READER: usize = 16;
-/// Bytes of blocks taken before the progress is recorded.
-const CHUNK_BYTES: u64 = 8 << 20;
+/// Bytes of blocks after which damaged copies are repaired and missed ones written: about this much is held in memory.
+const PART_BYTES: u64 = 32 << 20;
+/// Places that are gathered at most, some 300 bytes of memory each.
+const PLACES_MAX: usize = 64 << 10;
 /// Shared blocks that are remembered as verified. Further ones are verified with each reference.
 const SHARED_MAX: usize = 4 << 20;
 /// Visits all blocks, and writes the end down.
@@ -42,7 +46,7 @@ pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
 
 /// Carries one scan out; gives the one that begins after it.
 fn carry_out(inner: &Arc<Inner>, scan: Scan) -> Result<Option<Scan>> {
-    let is_whole = Visit { inner, scan, shared: HashSet::new() }.all()?;
+    let is_whole = Visit { inner, scan, length: Length::of(&scan), shared: HashSet::new() }.all()?;
     if is_whole && scan.is_resilvering() {
         return resilver::finish(inner);
     }
@@ -136,9 +140,13 @@ struct Seen {
     missed: Vec<Missed>,
 }
 
+/// A block that is to be looked at, and where it hangs. `None`: its place on the vdevs could not be determined.
+type Gathered = (Place, Option<Block>);
+
 struct Visit<'a> {
     inner: &'a Arc<Inner>,
     scan: Scan,
+    length: Length,
     /// Shared blocks that are in order: another reference needs no visit.
     shared: HashSet<Shared>,
 }
@@ -241,26 +249,27 @@ impl Visit<'_> {
         view: &View,
         mark: &mut Option<Place>,
     ) -> Result<Chunks> {
-        loop {
-            if self.inner.scrub.order() != Order::Go {
-                return Ok(Chunks::Ends);
-            }
-            let (mut chunk, last) = self.verify(walk, at);
-            if !view.holds(self.inner) {
-                return Ok(Chunks::GoesOn);
-            }
-            let Some(last) = last else { return Ok(Chunks::All) };
-            let Some(repaired) = self.write(&mut chunk, view.txg)? else {
-                // Their space may be another's by the time of writing: all are looked at again.
-                return Ok(Chunks::GoesOn);
+        while self.inner.scrub.order() == Order::Go {
+            let started = Instant::now();
+            let (blocks, last) = self.gather(walk, at);
+            let chunk = match self.sweep(blocks, view)? {
+                Swept::All(chunk) => chunk,
+                Swept::Ends => return Ok(Chunks::Ends),
+                Swept::TooLate => {
+                    self.length.too_late();
+                    return Ok(Chunks::GoesOn);
+                }
             };
+            let Some(last) = last else { return Ok(Chunks::All) };
             let lost = chunk.iter().filter(|seen| seen.copies.lost).map(|seen| DataError::at(&seen.place));
             let lost = self.log(lost.collect())?;
-            if !self.enter(&chunk, [repaired, lost], at.owner, &last) {
+            if !self.enter(&chunk, lost, at.owner, &last) {
                 return Ok(Chunks::GoesOn);
             }
             *mark = Some(last);
+            self.length.adapt(started.elapsed());
         }
+        Ok(Chunks::Ends)
     }
 
     /// Notes lost blocks in the log on disk; gives how many were not in it.
@@ -271,62 +280,104 @@ impl Visit<'_> {
         }
     }
 
-    /// Reads the next blocks; gives what came of it, and the last place if there was one.
-    fn verify(&self, walk: &mut Walk<'_>, at: &At) -> (Vec<Seen>, Option<Place>) {
-        let storage = &self.inner.storage;
-        let readers = storage.readers();
+    /// The next blocks that are to be looked at, and the last place if there was one.
+    fn gather(&self, walk: &mut Walk<'_>, at: &At) -> (Vec<Gathered>, Option<Place>) {
         let resilvers = self.scan.is_resilvering();
         let is_meant = |block: &Block| {
             let birth = block.physical_birth();
             // Of a scrub, blocks of its first txg are no harm.
-            birth.0 <= at.bounds[1] && (birth < self.scan.max_txg || !resilvers)
+            birth.0 <= at.bounds[1]
+                && (birth < self.scan.max_txg || !resilvers)
+                && !(block.dedup && self.shared.contains(&shared(block)))
         };
-        let chunk_bytes = if resilvers { resilver::CHUNK_BYTES } else { CHUNK_BYTES };
-        let (mut bytes, mut last) = (0, None);
-        let items = std::iter::from_fn(|| {
-            if bytes >= chunk_bytes {
-                return None;
-            }
-            let item = walk.next()?;
-            let place = match &item {
+        let (mut bytes, mut places) = (0, 0);
+        let (mut blocks, mut last) = (Vec::new(), None);
+        while bytes < self.length.bytes && places < PLACES_MAX {
+            let Some(item) = walk.next() else { break };
+            places += 1;
+            let place = match item {
                 Item::Block(place, block) => {
-                    bytes += block.psize;
+                    if is_meant(&block) {
+                        bytes += block.psize;
+                        blocks.push((place.clone(), Some(block)));
+                    }
                     place
                 }
-                Item::Embedded(place, _) | Item::Unreadable(place, _) => place,
+                Item::Embedded(place, _) => place,
+                Item::Unreadable(place, _) => {
+                    blocks.push((place.clone(), None));
+                    place
+                }
             };
-            bytes += 512;
-            last = Some(place.clone());
-            Some(item)
-        });
-        let mut chunk = Vec::new();
+            last = Some(place);
+        }
+        (blocks, last)
+    }
+
+    /// Looks at these blocks in the order of their places on the vdevs, and repairs them or writes what devices lack.
+    fn sweep(&self, mut blocks: Vec<Gathered>, view: &View) -> Result<Swept> {
+        let offset = |(_, block): &Gathered| block.map(|block| (block.dvas[0].vdev.0, block.dvas[0].offset));
+        blocks.sort_by_key(offset);
+        let mut blocks = blocks.into_iter().peekable();
+        let mut chunk = Vec::with_capacity(blocks.len());
+        while blocks.peek().is_some() {
+            if self.inner.scrub.order() != Order::Go {
+                return Ok(Swept::Ends);
+            }
+            let mut bytes = 0;
+            let part = std::iter::from_fn(|| {
+                if bytes >= PART_BYTES {
+                    return None;
+                }
+                let next = blocks.next()?;
+                bytes += next.1.map_or(0, |block| block.psize);
+                Some(next)
+            });
+            let mut part = self.verify(part);
+            // Otherwise the space of these blocks may be another's by now.
+            let written = if view.holds(self.inner) { self.write(&mut part, view.txg)? } else { None };
+            let Some(bytes) = written else { return Ok(Swept::TooLate) };
+            self.count_repaired(bytes);
+            chunk.append(&mut part);
+        }
+        // Also the end of the tree is true only while the view holds.
+        Ok(if view.holds(self.inner) { Swept::All(chunk) } else { Swept::TooLate })
+    }
+
+    /// Reads these blocks, several at once.
+    fn verify(&self, blocks: impl Iterator<Item = Gathered>) -> Vec<Seen> {
+        let storage = &self.inner.storage;
+        let readers = storage.readers();
+        let resilvers = self.scan.is_resilvering();
+        let mut part = Vec::new();
         let done = readers.map_ordered(
             storage::Caller::Works,
-            items,
+            blocks,
             readers.count() * WINDOW_PER_READER,
-            |item| match item {
-                Item::Block(_, block) if block.dedup && self.shared.contains(&shared(&block)) => None,
-                Item::Block(place, block) if resilvers && is_meant(&block) => {
-                    let (copies, missed) = resilver::look_at(storage, &block);
-                    Some(Seen { place, block: Some(block), copies, missed })
-                }
-                Item::Block(place, block) if !resilvers && is_meant(&block) => {
-                    let copies = storage.reader().for_purpose(Purpose::Scrub).verify_copies(&block);
-                    Some(Seen { place, block: Some(block), copies, missed: Vec::new() })
-                }
-                Item::Unreadable(place, _) => {
-                    let copies = Verified { lost: true, ..Verified::default() };
-                    Some(Seen { place, block: None, copies, missed: Vec::new() })
-                }
-                _ => None,
+            |(place, block)| {
+                let (copies, missed) = match &block {
+                    Some(block) if resilvers => resilver::look_at(storage, block),
+                    Some(block) => {
+                        (storage.reader().for_purpose(Purpose::Scrub).verify_copies(block), Vec::new())
+                    }
+                    None => (Verified { lost: true, ..Verified::default() }, Vec::new()),
+                };
+                Seen { place, block, copies, missed }
             },
             |seen| {
-                chunk.extend(seen);
+                part.push(seen);
                 Ok::<(), Error>(())
             },
         );
         done.expect("taking a block into the list does not fail");
-        (chunk, last)
+        part
+    }
+
+    fn count_repaired(&self, bytes: u64) {
+        if let Some(progress) = self.inner.scrub.lock().progress.as_mut().filter(|_| bytes > 0) {
+            progress.scan.processed += bytes;
+            progress.is_newer = true;
+        }
     }
 
     /// Repairs damaged copies, or writes missed ones; returns the bytes. `None` if it is too late to do so safely.
@@ -362,9 +413,9 @@ impl Visit<'_> {
         })
     }
 
-    /// Enters a chunk in the books, with how much was repaired and how many blocks are lost. `false`: another dataset took the place of
+    /// Enters a chunk in the books, with how many blocks are lost. `false`: another dataset took the place of
     /// its own meanwhile, and may hold other blocks before that place.
-    fn enter(&mut self, chunk: &[Seen], [repaired, lost]: [u64; 2], owner: ObjectId, last: &Place) -> bool {
+    fn enter(&mut self, chunk: &[Seen], lost: u64, owner: ObjectId, last: &Place) -> bool {
         let mut state = self.inner.scrub.lock();
         let Some(progress) = state.progress.as_mut().filter(|progress| progress.scan.objset() == owner)
         else {
@@ -378,13 +429,22 @@ impl Visit<'_> {
             }
         }
         progress.scan.errors += lost;
-        progress.scan.processed += repaired;
         if let Some((object, blkid)) = last.met_before() {
             progress.scan.bookmark = [owner.0, object.0, 0, blkid];
         }
         progress.is_newer = true;
         true
     }
+}
+
+/// What came of a chunk.
+enum Swept {
+    /// All its blocks were looked at.
+    All(Vec<Seen>),
+    /// It is told to end.
+    Ends,
+    /// The view became too old.
+    TooLate,
 }
 
 /// Why no more blocks of a view are visited.

@@ -11,7 +11,7 @@ use pool::{Options, Pool};
 use storage::host::Access;
 use zpl::{FileKind, Filesystem, NewNode};
 
-pub use limited::open;
+pub use limited::{Limits, open};
 
 /// Bytes in a record.
 pub const RECORD: usize = 128 << 10;
@@ -92,10 +92,10 @@ pub fn write(pool: &Pool, files: &[Vec<u8>]) -> (Took, Vec<ObjectId>) {
     (clock.took(), ids)
 }
 
-/// Imports `paths`, devices of the given rate in MB/s, with cold caches, to read only.
-pub fn import(paths: &[PathBuf], rate: Option<u32>, options: Options) -> Pool {
+/// Imports `paths`, devices of the given limits, with cold caches, to read only.
+pub fn import(paths: &[PathBuf], limits: Option<Limits>, options: Options) -> Pool {
     let open = |path: &PathBuf| {
-        let disk = limited::open(path, Access::ReadOnly, rate);
+        let disk = limited::open(path, Access::ReadOnly, limits);
         disk.flush().expect("flushed");
         disk.drop_cache();
         disk

@@ -1,15 +1,17 @@
 //! What redundancy and deduplication cost, in one run: each layout beside a stripe, and each checksum of `dedup` beside none.
 //!
 //! `cargo run --release -p cenote-zpl --example layouts -- [--copies N] [--runs N] [--compression off|lz4|zstd-3] [--only NAME,…]
-//! [--device-rate MB] [--entries N] FILE…`
+//! [--device-rate MB [--seek MS]] [--entries N] FILE…`
 //! Files are read into memory first, and no two records are equal: each record of a copy is marked with its number. Columns are
 //! MB/s of logical data; in brackets, the share of the row that the table names as the peer. "cold read" follows an import with cold caches;
 //! "degraded" is the same with the first device of each vdev missing. The fastest of the runs counts; "others" is the share
 //! of the cores that other processes took while it wrote. With `--device-rate` each device
-//! reads and writes no more than that many MB/s. With `--entries` the dedup tables have so many entries of other blocks before anything is
+//! reads and writes no more than that many MB/s; with `--seek`, going to another place takes so many milliseconds. A scrub of a fragmented pool (`scrub`) and reads from a cache device (`cache`) are measured on such devices only. With `--entries` the dedup tables have so many entries of other blocks before anything is
 //! written. Images are in `TMPDIR`:
 //! on a file system in memory the processor is measured, on a disk also the disk.
 
+mod devices;
+#[path = "../measure/mod.rs"]
 mod measure;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 use format::blkptr::{Block, Dva};
 use format::compression::{CompressionSetting, ZstdLevel};
 use format::{Checksum, ChecksumKind, ObjectType, Txg, VdevId};
-use measure::Took;
+use measure::{Limits, Took};
 use pool::props::Value;
 use pool::{CreateSpec, Layout, NewFilesystem, NewTop, Options, Pool};
 use storage::host::Access;
@@ -30,6 +32,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const ENTRY_ROOM: u64 = 700;
 /// Entries that are made with each txg.
 const ENTRIES_AT_ONCE: usize = 200_000;
+
+/// Txgs after which hardly anything waits in the logs of dedup tables.
+const SETTLED_TXGS: usize = 64;
 
 /// A kind of pool, and the kind that it is compared with.
 struct Case {
@@ -98,7 +103,7 @@ fn create(case: &Case, images: &[PathBuf], bytes: u64, given: &Given) -> Pool {
     }
     let options = Options::default();
     let plain = NewFilesystem::plain(&options.host);
-    let open = |path: &PathBuf| measure::open(path, Access::ReadWrite { exclusive: true }, given.rate);
+    let open = |path: &PathBuf| measure::open(path, Access::ReadWrite { exclusive: true }, given.limits);
     let tops = images.chunks(case.width);
     let tops = tops.map(|of| NewTop::new(case.layout, of.iter().map(open).collect()));
     let mut root = vec![("compression".into(), Value::Number(given.compression.to_property()))];
@@ -144,6 +149,10 @@ fn fill(pool: &Pool, entries: u64) {
         });
         pool.run(move |syncing| syncing.enter_shared(blocks)).expect("entered");
     }
+    // What waits in the logs of the tables comes into them.
+    for _ in 0..SETTLED_TXGS {
+        pool.sync().expect("durable");
+    }
     pool.prefetch_dedup().expect("read");
     let figures = pool.dedup().expect("counted").figures;
     let each = |bytes: u64| bytes / entries;
@@ -170,7 +179,7 @@ fn measured(case: &Case, dir: &Path, files: &[Vec<u8>], given: &Given) -> Row {
         row.wrote = row.wrote.best(took);
         pool.export().expect("exported");
         let cold = |images: &[PathBuf]| {
-            measure::read(&measure::import(images, given.rate, Options::default()), &ids, measure::cores())
+            measure::read(&measure::import(images, given.limits, Options::default()), &ids, measure::cores())
         };
         row.read = row.read.best(cold(&images));
         if case.is_redundant() {
@@ -195,11 +204,18 @@ struct Given {
     runs: usize,
     compression: CompressionSetting,
     only: Option<String>,
-    /// MB/s of each device.
-    rate: Option<u32>,
+    /// What each device is capable of.
+    limits: Option<Limits>,
     /// Entries of the dedup tables before anything is written.
     entries: Option<u64>,
     files: Vec<PathBuf>,
+}
+
+impl Given {
+    /// Whether the case of this name is to be measured.
+    fn asks_for(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.split(',').any(|asked| asked == name))
+    }
 }
 
 fn given() -> Given {
@@ -208,10 +224,11 @@ fn given() -> Given {
         runs: 2,
         compression: CompressionSetting::OFF,
         only: None,
-        rate: None,
+        limits: None,
         entries: None,
         files: Vec::new(),
     };
+    let (mut rate, mut seek) = (None, 0.0);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|n| n.parse().ok()).expect("a number follows");
@@ -219,7 +236,8 @@ fn given() -> Given {
             "--copies" => given.copies = number(),
             "--runs" => given.runs = number(),
             "--entries" => given.entries = Some(number() as u64),
-            "--device-rate" => given.rate = Some(number() as u32),
+            "--device-rate" => rate = Some(number() as u32),
+            "--seek" => seek = number() as f64,
             "--only" => given.only = args.next(),
             "--compression" => {
                 given.compression = match args.next().as_deref() {
@@ -232,6 +250,7 @@ fn given() -> Given {
             path => given.files.push(path.into()),
         }
     }
+    given.limits = rate.map(|rate| Limits { rate, seek });
     given
 }
 
@@ -265,7 +284,7 @@ fn main() {
     );
     let mut rows: Vec<Row> = Vec::new();
     for case in &CASES {
-        if given.only.as_ref().is_some_and(|only| !only.split(',').any(|name| name == case.name)) {
+        if !given.asks_for(case.name) {
             continue;
         }
         rows.push(measured(case, dir.path(), &files, &given));
@@ -284,5 +303,8 @@ fn main() {
             degraded,
             100.0 * row.wrote.others
         );
+    }
+    if let Some(limits) = given.limits {
+        devices::measure(dir.path(), limits, &|name| given.asks_for(name));
     }
 }
