@@ -202,15 +202,35 @@ fn sends_decrypted(live: &Live) {
     live.run(&["zfs", "snapshot", "-r", "tank/secret@sent"]).good();
     for options in [&["-c"][..], &["-L", "-e"]] {
         let words = [&["zfs", "send"], options, &["tank/secret/child@sent"]].concat();
-        let stream = live.command(&words).output().expect("it starts");
-        assert!(stream.status.success(), "{}", String::from_utf8_lossy(&stream.stderr));
-        let mut receive = live.command(&["zfs", "receive", "-u", "tank/plain"]);
-        let mut child = receive.stdin(Stdio::piped()).spawn().expect("it starts");
-        child.stdin.take().expect("piped").write_all(&stream.stdout).expect("read");
-        assert!(child.wait().expect("it ends").success());
+        let whole = streamed(live, &words);
+        received(live, &["zfs", "receive", "-u", "tank/plain"], &whole, true);
         assert_eq!(live.get("encryption", "tank/plain"), "off");
         live.run(&["zfs", "destroy", "-r", "tank/plain"]).good();
+
+        // The rest of a stream that was cut, and what an interrupted receive into an encrypted file system holds.
+        let half = &whole[..whole.len() * 3 / 4];
+        received(live, &["zfs", "receive", "-s", "tank/plain"], half, false);
+        let rest = streamed(live, &["zfs", "send", "-t", &live.get("receive_resume_token", "tank/plain")]);
+        received(live, &["zfs", "receive", "-s", "tank/plain"], &rest, true);
+        let file = fs::read(live.path("mnt/plain/file")).expect("mounted");
+        assert!(file == vec![b'x'; 300_000], "{} bytes", file.len());
+        live.run(&["zfs", "destroy", "-r", "tank/plain"]).good();
+        received(live, &["zfs", "receive", "-s", "tank/secret/part"], half, false);
+        assert!(!streamed(live, &["zfs", "send", "-S", "tank/secret/part"]).is_empty());
+        live.run(&["zfs", "receive", "-A", "tank/secret/part"]).good();
     }
+}
+
+fn streamed(live: &Live, words: &[&str]) -> Vec<u8> {
+    let stream = live.command(words).output().expect("it starts");
+    assert!(stream.status.success(), "{words:?}: {}", String::from_utf8_lossy(&stream.stderr));
+    stream.stdout
+}
+
+fn received(live: &Live, words: &[&str], stream: &[u8], is_whole: bool) {
+    let mut child = live.command(words).stdin(Stdio::piped()).spawn().expect("it starts");
+    child.stdin.take().expect("piped").write_all(stream).expect("read");
+    assert_eq!(child.wait().expect("it ends").success(), is_whole, "{words:?}");
 }
 
 #[test]

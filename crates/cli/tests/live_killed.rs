@@ -22,12 +22,7 @@ fn a_killed_server_is_reported_and_restarted_by_the_next_change() {
     write(&live.path("mnt/file"), b"durable");
     assert_eq!(live.run(&["zpool", "status", "-x"]).good(), "all pools are healthy\n");
     // Without its server a command cannot use the pool, and says who has it.
-    let held = live.bed.run(&["zfs", "create", "fallen/never"]).err;
-    let pid = held.split("process ").nth(1).and_then(|rest| rest.split(' ').next()).expect("it is named");
-    assert!(Command::new("kill").args(["-KILL", pid]).status().expect("kill starts").success());
-    while live.bed.run(&["zpool", "status", "fallen"]).out.contains("Another process uses the pool") {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    kill_server(&live, "fallen");
     let status = live.run(&["zpool", "status", "-x"]).good();
     assert!(status.contains("The process that served the pool ended without exporting it"), "{status}");
     let created = live.run(&["zfs", "create", "fallen/fs"]);
@@ -36,6 +31,50 @@ fn a_killed_server_is_reported_and_restarted_by_the_next_change() {
     assert!(live.mounts().contains(&live.path("mnt/fs")), "it is mounted");
     assert_eq!(fs::read(live.path("mnt/file")).expect("readable"), b"durable");
     assert_eq!(live.run(&["zpool", "status", "-x"]).good(), "all pools are healthy\n");
+}
+
+/// Kills the server of a pool, and waits until nobody holds the pool.
+fn kill_server(live: &Live, pool: &str) {
+    let held = live.bed.run(&["zfs", "create", &format!("{pool}/never")]).err;
+    let pid = held.split("process ").nth(1).and_then(|rest| rest.split(' ').next()).expect("it is named");
+    assert!(Command::new("kill").args(["-KILL", pid]).status().expect("kill starts").success());
+    while live.bed.run(&["zpool", "status", pool]).out.contains("Another process uses the pool") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_import_after_a_killed_server_does_what_its_options_say() {
+    let Some(live) = Live::new() else { return };
+    let (image, point) = (live.text("fallen.img"), live.text("mnt"));
+    fs::File::create(&image).expect("made").set_len(96 << 20).expect("long");
+    live.run(&["zpool", "create", "-m", &point, "fallen", &image]).good();
+    write(&live.path("mnt/kept"), b"of the checkpoint");
+    live.run(&["zpool", "checkpoint", "fallen"]).good();
+    let later = live.path("mnt/later");
+    write(&later, b"after it");
+    fs::File::open(&later).and_then(|file| file.sync_all()).expect("durable");
+
+    kill_server(&live, "fallen");
+    live.run(&["zpool", "import", "-o", "readonly=on", "-d", &image, "fallen"]).good();
+    assert_eq!(live.run(&["zpool", "get", "-H", "-o", "value", "readonly", "fallen"]).good(), "on\n");
+    live.run(&["zpool", "export", "fallen"]).good();
+    live.run(&["zpool", "import", "-d", &image, "fallen"]).good();
+    assert_eq!(fs::read(&later).expect("replayed"), b"after it");
+
+    write(&later, b"later still");
+    fs::File::open(&later).and_then(|file| file.sync_all()).expect("durable");
+    kill_server(&live, "fallen");
+    // No state is that old: the command fails, and the pool stays in the list.
+    let refused = live.run(&["zpool", "import", "-T", "1", "fallen"]);
+    assert!(refused.status != 0 && live.run(&["zpool", "list", "-H", "fallen"]).status == 0, "{refused:?}");
+    // Its devices are known.
+    live.run(&["zpool", "import", "--rewind-to-checkpoint", "fallen"]).good();
+    assert_eq!(fs::read(live.path("mnt/kept")).expect("readable"), b"of the checkpoint");
+    assert!(!later.exists(), "what came after the checkpoint is gone");
+    assert_eq!(live.run(&["zpool", "get", "-H", "-o", "value", "checkpoint", "fallen"]).good(), "-\n");
+    live.run(&["zpool", "export", "fallen"]).good();
+    assert!(live.run(&["check", &image]).good().contains("clean"));
 }
 
 /// A client of an export that asks for little: old negotiation, simple replies, one request at a time.

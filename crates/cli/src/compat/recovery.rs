@@ -48,6 +48,11 @@ impl Recovery {
         Ok(Recovery { rewind, dry_run })
     }
 
+    /// Whether an earlier state may be chosen, or is only sought.
+    pub fn is_asked(&self) -> bool {
+        self.rewind.is_some()
+    }
+
     /// The state to import: `Some(None)` for the newest, `None` if everything is reported and nothing is imported.
     ///
     /// # Errors

@@ -140,9 +140,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
     }
     let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
-    if let Some(status) = by_server(&session, call, snapshot)? {
-        session.finish()?;
-        return if status == 0 { Ok(()) } else { Err(Failure::Ended(status)) };
+    if by_server(&session, call, snapshot, call.options.raw)? {
+        return session.finish();
     }
     let done = order(&session, call, snapshot).and_then(|order| {
         warn(session.pool(), console, &order)?;
@@ -152,11 +151,19 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     session.finish().and(done)
 }
 
-/// Lets the pool's server send streams that must be decrypted, because only the server has the keys. Returns the exit
-/// status; `None` if this process sends.
-fn by_server(session: &Session, call: &Typed<Options>, snapshot: &str) -> Result<Option<u8>, Failure> {
-    if call.options.raw || call.around.served.is_some() {
-        return Ok(None);
+/// Lets the pool's server send streams that must be decrypted, because only the server has the keys. Returns whether it
+/// did; otherwise this process sends.
+///
+/// # Errors
+/// The server failed, and has said why.
+pub(super) fn by_server(
+    session: &Session,
+    call: &Typed<Options>,
+    snapshot: &str,
+    raw: bool,
+) -> Result<bool, Failure> {
+    if raw || call.around.served.is_some() {
+        return Ok(false);
     }
     let pool = session.pool();
     let head = snapshot.split('@').next().unwrap_or(snapshot);
@@ -167,17 +174,20 @@ fn by_server(session: &Session, call: &Typed<Options>, snapshot: &str) -> Result
     };
     let is_encrypted = |info| pool.encryption(info).is_ok_and(|found| found.is_some());
     if !sent.iter().any(is_encrypted) {
-        return Ok(None);
+        return Ok(false);
     }
-    let Some(client) = client::server_of(pool_of(snapshot), call.around)? else { return Ok(None) };
+    let Some(client) = client::server_of(pool_of(snapshot), call.around)? else { return Ok(false) };
     let mut words = vec!["send".into()];
     for (name, value) in &call.args.options {
         words.push(format!("-{name}").into());
         words.extend(value.iter().map(Into::into));
     }
     words.extend(call.args.operands.iter().map(Into::into));
-    let status = client::send(&client, call.command.program.name(), words, call.around);
-    status.map(Some).map_err(|error| client::broken(pool_of(snapshot), &error))
+    match client::send(&client, call.command.program.name(), words, call.around) {
+        Ok(0) => Ok(true),
+        Ok(status) => Err(Failure::Ended(status)),
+        Err(error) => Err(client::broken(pool_of(snapshot), &error)),
+    }
 }
 
 /// `-X`: datasets, several with commas between them.

@@ -5,6 +5,7 @@ use pool::{Pool, ResumeToken};
 use stream::Sender;
 
 use super::changing::is_missing;
+use super::zfs_send::by_server;
 use super::zfs_send_options::Options;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::command::Typed;
@@ -26,6 +27,9 @@ pub(super) fn resume(call: &Typed<Options>, console: &mut Console, text: &str) -
     let token = ResumeToken::parse(text).map_err(|error| cannot(&error))?;
     let session =
         open_for(&token.toname, call.around, Intent::Survey).map_err(|error| error.dataset(&token.toname))?;
+    if by_server(&session, call, &token.toname, token.flags.raw)? {
+        return session.finish();
+    }
     let done = resume_in(&session, call, console, &token);
     session.finish().and(done)
 }
@@ -74,6 +78,9 @@ pub(super) fn saved(call: &Typed<Options>, console: &mut Console, name: &str) ->
     }
     check_terminal(call, console)?;
     let session = open_for(name, call.around, Intent::Survey).map_err(|error| error.dataset(name))?;
+    if by_server(&session, call, name, false)? {
+        return session.finish();
+    }
     let done = saved_of(session.pool(), call, console, name);
     session.finish().and(done)
 }

@@ -174,7 +174,7 @@ fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Res
     let Pools { known, mut found, wanted } = pools;
     let known = known.as_slice();
     found.retain(|pool| !is_known(known, pool));
-    if call.options.all && resume(call, known, console)? && found.is_empty() {
+    if call.options.all && resume(call, known, &wanted, console)? && found.is_empty() {
         return Ok(());
     }
     if found.is_empty() {
@@ -203,7 +203,7 @@ fn import_named(
     let Pools { known, found, wanted } = pools;
     let same = |pool: &&KnownPool| pool.name == *pattern || pool.guid.0.to_string() == *pattern;
     if let Some(pool) = known.iter().find(same).filter(|_| new_name.is_none())
-        && resume(call, std::slice::from_ref(pool), console)?
+        && resume(call, std::slice::from_ref(pool), wanted, console)?
     {
         return Ok(());
     }
@@ -521,16 +521,54 @@ pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) ->
     }
 }
 
-/// Starts missing servers of imported pools: those that died, or all after a reboot. Returns whether there was any.
-fn resume(call: &Typed<Options>, pools: &[KnownPool], console: &mut Console) -> Result<bool, Failure> {
+/// Starts missing servers of imported pools: those that died, or all after a reboot. Returns whether there was any. If the
+/// command says how the pools are to be opened, they are imported anew.
+fn resume(
+    call: &Typed<Options>,
+    pools: &[KnownPool],
+    wanted: &Wanted,
+    console: &mut Console,
+) -> Result<bool, Failure> {
     let mut any = false;
     for pool in pools {
         if connect::is_used() && client::server_of(&pool.name, call.around)?.is_none() {
             any = true;
-            if let Err(failure) = start(call, &pool.name, console) {
+            let outcome = match says_how(call, wanted) {
+                true => import_anew(call, pool, wanted, console),
+                false => start(call, &pool.name, console),
+            };
+            if let Err(failure) = outcome {
                 console.complain(failure)?;
             }
         }
     }
     Ok(any)
+}
+
+/// Whether the command says how a pool is to be opened, or at which state.
+fn says_how(call: &Typed<Options>, wanted: &Wanted) -> bool {
+    let Wanted { altroot, cachefile, read_only, recovery, to_checkpoint, stored } = wanted;
+    let terms = altroot.is_some() || cachefile.is_some() || *read_only || !stored.is_empty();
+    terms || recovery.is_asked() || *to_checkpoint || call.options.without_logs
+}
+
+/// Imports a pool whose server died, in the way that the command says. The list keeps the pool as it was if that fails.
+fn import_anew(
+    call: &Typed<Options>,
+    known: &KnownPool,
+    wanted: &Wanted,
+    console: &mut Console,
+) -> Result<(), Failure> {
+    let mut found = discover(call)?;
+    found.extend(pool::discover(&known.devices));
+    let Some(found) = found.iter().find(|pool| pool.config.pool_guid == known.guid) else {
+        return Err(Action::Import(&known.name).failed(reason::NO_POOL_AVAILABLE));
+    };
+    state::known().forget(known.guid).map_err(NotOpen::from)?;
+    let outcome = import_one(call, found, None, wanted, console);
+    let listed = state::known().read().map_err(NotOpen::from)?;
+    if !listed.iter().any(|pool| pool.guid == known.guid) {
+        state::known().enter(known.clone()).map_err(NotOpen::from)?;
+    }
+    outcome
 }
