@@ -20,6 +20,7 @@ mod importable;
 mod key_loading;
 mod key_material;
 mod key_words;
+mod keyed;
 mod missing_logs;
 mod mounting;
 mod naming;

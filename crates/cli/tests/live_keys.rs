@@ -221,6 +221,28 @@ fn sends_decrypted(live: &Live) {
     }
 }
 
+/// The commands themselves have no keys.
+fn commands_that_read_use_the_server(live: &Live) {
+    let point = live.text("mnt/secret/child");
+    let differences = live.run(&["zfs", "diff", "-H", "tank/secret/child@sent", "tank/secret/child"]).good();
+    assert_eq!(differences, "");
+    fs::rename(live.path("mnt/secret/child/file"), live.path("mnt/secret/child/moved")).expect("renamed");
+    live.run(&["zpool", "sync", "tank"]).good();
+    let differences = live.run(&["zfs", "diff", "-H", "tank/secret/child@sent"]).good();
+    assert!(differences.contains(&format!("R\t{point}/file\t{point}/moved\n")), "{differences}");
+    fs::rename(live.path("mnt/secret/child/moved"), live.path("mnt/secret/child/file")).expect("renamed");
+    live.run(&["zpool", "sync", "tank"]).good();
+    for place in ["tank/secret/child", "tank/secret/child@sent", &point] {
+        let users = live.run(&["zfs", "userspace", "-Hnp", "-o", "name,used", place]).good();
+        assert!(users.starts_with("0\t") && users.lines().count() == 1, "{place}: {users}");
+    }
+    let checked = live.run(&["check", "tank"]);
+    assert!(checked.status == 0 && checked.out.contains("tank: clean"), "{checked:?}");
+    let unseen =
+        "tank/secret/child: only the pool's server has its encryption key (its blocks were checked)\n";
+    assert!(checked.err.contains(unseen), "{checked:?}");
+}
+
 fn streamed(live: &Live, words: &[&str]) -> Vec<u8> {
     let stream = live.command(words).output().expect("it starts");
     assert!(stream.status.success(), "{words:?}: {}", String::from_utf8_lossy(&stream.stderr));
@@ -268,6 +290,7 @@ fn a_file_system_is_encrypted_written_and_locked_and_no_key_stays_behind() {
         .refused("cannot rename 'tank/secret/own': dataset does not exist");
 
     sends_decrypted(&live);
+    commands_that_read_use_the_server(&live);
     live.run(&["zfs", "unmount", "-u", "tank/secret"]).good();
     assert_eq!(status(&live, "tank/secret/child"), "unavailable");
     let locked = live.run(&["zfs", "send", "tank/secret/child@sent"]);

@@ -10,9 +10,10 @@ use zpl::Filesystem;
 use zpl::diff::{Change, Difference, diff};
 
 use super::Call;
+use super::keyed::by_server;
 use super::select::dataset_failure;
 use crate::args::{Parsed, flag};
-use crate::command::{Command, Run, Typed};
+use crate::command::{Beside, Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for};
 use crate::out::{Console, octal};
@@ -29,6 +30,7 @@ pub static COMMAND: Command = Command {
         flag("t", "with the time of each change"),
         flag("h", "names with special characters as they are"),
     ],
+    beside: Beside::TakesTurns,
     run: Run::Here(run),
     ..Command::ZFS
 };
@@ -90,6 +92,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     names::check(&to).map_err(|error| badly(&to, &error.to_string()))?;
     let session = open_for(fs, call.around, Intent::Files).map_err(|error| error.dataset(fs))?;
+    if by_server(&session, call, &args.operands, fs, false)? {
+        return session.finish();
+    }
     let compared = compare(&session, call, console, from, &to);
     session.finish().and(compared)
 }

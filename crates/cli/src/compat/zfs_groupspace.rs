@@ -4,7 +4,7 @@ use super::zfs_userspace::{self, Options};
 use pool::props::dataset::Owner;
 
 use crate::args::{Parsed, flag, property, value};
-use crate::command::{Command, Run};
+use crate::command::{Beside, Command, Run};
 
 /// `zfs groupspace`.
 pub static COMMAND: Command = Command {
@@ -24,6 +24,7 @@ pub static COMMAND: Command = Command {
         property("S", "sorted by this field, the largest first"),
         value("t", "only these types of owners"),
     ],
+    beside: Beside::TakesTurns,
     run: Run::Here(|call, console| zfs_userspace::run(call, &read(&call.args), console, Owner::Group)),
     ..Command::ZFS
 };

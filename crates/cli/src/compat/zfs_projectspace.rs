@@ -4,7 +4,7 @@ use super::zfs_userspace::{self, Options};
 use pool::props::dataset::Owner;
 
 use crate::args::{Parsed, flag, property};
-use crate::command::{Command, Run};
+use crate::command::{Beside, Command, Run};
 
 /// `zfs projectspace`.
 pub static COMMAND: Command = Command {
@@ -19,6 +19,7 @@ pub static COMMAND: Command = Command {
         property("s", "sorted by this field"),
         property("S", "sorted by this field, the largest first"),
     ],
+    beside: Beside::TakesTurns,
     run: Run::Here(|call, console| zfs_userspace::run(call, &read(&call.args), console, Owner::Project)),
     ..Command::ZFS
 };

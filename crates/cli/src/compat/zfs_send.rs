@@ -8,11 +8,11 @@ use stream::{Package, SendSource, Sender, Sent, Told};
 
 use super::Call;
 use super::changing::is_missing;
+use super::keyed::by_server;
 use super::zfs_send_options::Options;
 use super::zfs_send_rest;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::args::{Parsed, flag, value};
-use crate::client;
 use crate::command::{Beside, Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session, open_for, pool_of};
@@ -140,7 +140,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
     }
     let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
-    if by_server(&session, call, snapshot, call.options.raw)? {
+    if !call.options.raw && by_server(&session, call, &args.operands, snapshot, call.options.recursive)? {
         return session.finish();
     }
     let done = order(&session, call, snapshot).and_then(|order| {
@@ -149,45 +149,6 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         if dry { Ok(()) } else { write(session.pool(), call, console, &order) }
     });
     session.finish().and(done)
-}
-
-/// Lets the pool's server send streams that must be decrypted, because only the server has the keys. Returns whether it
-/// did; otherwise this process sends.
-///
-/// # Errors
-/// The server failed, and has said why.
-pub(super) fn by_server(
-    session: &Session,
-    call: &Typed<Options>,
-    snapshot: &str,
-    raw: bool,
-) -> Result<bool, Failure> {
-    if raw || call.around.served.is_some() {
-        return Ok(false);
-    }
-    let pool = session.pool();
-    let head = snapshot.split('@').next().unwrap_or(snapshot);
-    // What cannot be read is told below.
-    let sent = match call.options.recursive {
-        true => pool.list(head, None, false).unwrap_or_default(),
-        false => pool.dataset(head).into_iter().collect(),
-    };
-    let is_encrypted = |info| pool.encryption(info).is_ok_and(|found| found.is_some());
-    if !sent.iter().any(is_encrypted) {
-        return Ok(false);
-    }
-    let Some(client) = client::server_of(pool_of(snapshot), call.around)? else { return Ok(false) };
-    let mut words = vec!["send".into()];
-    for (name, value) in &call.args.options {
-        words.push(format!("-{name}").into());
-        words.extend(value.iter().map(Into::into));
-    }
-    words.extend(call.args.operands.iter().map(Into::into));
-    match client::send(&client, call.command.program.name(), words, call.around) {
-        Ok(0) => Ok(true),
-        Ok(status) => Err(Failure::Ended(status)),
-        Err(error) => Err(client::broken(pool_of(snapshot), &error)),
-    }
 }
 
 /// `-X`: datasets, several with commas between them.

@@ -5,7 +5,7 @@ use pool::{Pool, ResumeToken};
 use stream::Sender;
 
 use super::changing::is_missing;
-use super::zfs_send::by_server;
+use super::keyed::by_server;
 use super::zfs_send_options::Options;
 use super::zfs_send_words::{Ticker, check_not_mounted, check_terminal, is_told, sending, step, total};
 use crate::command::Typed;
@@ -27,7 +27,7 @@ pub(super) fn resume(call: &Typed<Options>, console: &mut Console, text: &str) -
     let token = ResumeToken::parse(text).map_err(|error| cannot(&error))?;
     let session =
         open_for(&token.toname, call.around, Intent::Survey).map_err(|error| error.dataset(&token.toname))?;
-    if by_server(&session, call, &token.toname, token.flags.raw)? {
+    if !token.flags.raw && by_server(&session, call, &args.operands, &token.toname, false)? {
         return session.finish();
     }
     let done = resume_in(&session, call, console, &token);
@@ -78,7 +78,7 @@ pub(super) fn saved(call: &Typed<Options>, console: &mut Console, name: &str) ->
     }
     check_terminal(call, console)?;
     let session = open_for(name, call.around, Intent::Survey).map_err(|error| error.dataset(name))?;
-    if by_server(&session, call, name, false)? {
+    if by_server(&session, call, &call.args.operands, name, false)? {
         return session.finish();
     }
     let done = saved_of(session.pool(), call, console, name);

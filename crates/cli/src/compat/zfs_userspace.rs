@@ -7,10 +7,11 @@ use pool::props::{DatasetKind, Justify, names};
 use zpl::{Amount, Filesystem, Usage};
 
 use super::Call;
+use super::keyed::by_server;
 use super::owner_quota::{self, name_of, owner_of};
 use super::select::{dataset_at, dataset_failure};
 use crate::args::{Parsed, flag, property, value};
-use crate::command::{Command, Run};
+use crate::command::{Beside, Command, Run};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
@@ -34,6 +35,7 @@ pub static COMMAND: Command = Command {
         property("S", "sorted by this field, the largest first"),
         value("t", "only these types of owners"),
     ],
+    beside: Beside::TakesTurns,
     run: Run::Here(|call, console| run(call, &read(&call.args), console, Owner::User)),
     ..Command::ZFS
 };
@@ -195,7 +197,8 @@ pub(super) fn run(
     };
     let numeric = options.numeric || owner == Owner::Project;
     let mounted = dataset_at(name, call.around)?;
-    let mut lines = lines(call, mounted.as_deref().unwrap_or(name), &kinds, options.numeric)?;
+    let name = mounted.as_deref().unwrap_or(name);
+    let Some(mut lines) = lines(call, name, &kinds, options.numeric)? else { return Ok(()) };
     order.extend([(Field::Type, false), (Field::Name, false)]);
     lines.sort_by(|a, b| {
         let one = |(field, descending): &(Field, bool)| match a.compare(b, *field, numeric) {
@@ -238,7 +241,13 @@ fn kinds(types: &[String], owner: Owner) -> Result<Vec<(Owner, bool)>, Failure> 
     Ok(kinds)
 }
 
-fn lines(call: &Call, name: &str, kinds: &[(Owner, bool)], numbers: bool) -> Result<Vec<Line>, Failure> {
+/// What is told; `None` if the pool's server did that.
+fn lines(
+    call: &Call,
+    name: &str,
+    kinds: &[(Owner, bool)],
+    numbers: bool,
+) -> Result<Option<Vec<Line>>, Failure> {
     let action = Action::Open(name);
     if names::check(name).map_err(|error| action.failed(error))? == DatasetKind::Bookmark {
         return Err(action.failed(names::NameError::BookmarkUnexpected));
@@ -248,6 +257,10 @@ fn lines(call: &Call, name: &str, kinds: &[(Owner, bool)], numbers: bool) -> Res
     let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
     if info.kind == DatasetKind::Volume {
         return Err(action.failed(reason::WRONG_KIND));
+    }
+    if by_server(&session, call, &[name.to_owned()], name, false)? {
+        session.finish()?;
+        return Ok(None);
     }
     let fs = pool.open(name).map_err(|error| dataset_failure(name, &error))?;
     let fs = Filesystem::open(fs).map_err(|error| Action::Read(name).failed(error))?;
@@ -271,5 +284,5 @@ fn lines(call: &Call, name: &str, kinds: &[(Owner, bool)], numbers: bool) -> Res
         }
     }
     session.finish()?;
-    Ok(lines)
+    Ok(Some(lines))
 }

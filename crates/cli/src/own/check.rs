@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use format::objset::ObjsetType;
-use pool::backing_file;
 use pool::props::number::nice_bytes;
+use pool::{KeyError, backing_file};
 use serde_json::json;
 use zpl::{Filesystem, Volume};
 
@@ -132,6 +132,10 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
         }
         let opened = match pool.open(dataset) {
             Ok(opened) => opened,
+            Err(pool::Error::Key(KeyError::NotLoaded(_))) => {
+                verdict.unseen.push(format!("{dataset}: only the pool's server has its encryption key"));
+                continue;
+            }
             Err(error) => {
                 verdict.finding(format!("{dataset}: {error}"));
                 continue;
