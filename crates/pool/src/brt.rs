@@ -71,6 +71,15 @@ pub struct Brt {
     live: BTreeMap<(u32, u64), Live>,
 }
 
+/// The bytes of a vdev for which ranges are counted, as OpenZFS counts them: all whole metaslabs. A removed vdev has no metaslabs in
+/// memory. It gets no new blocks, so the ranges up to the block at `offset` are enough.
+fn counted(top: &TopVdev, offset: u64) -> u64 {
+    match top.metaslab_shift {
+        0 => offset.saturating_add(1),
+        shift => top.asize >> shift << shift,
+    }
+}
+
 fn bad(object: &Object) -> impl FnOnce(Corrupt) -> dmu::Error {
     dmu::Error::corrupt(object.id())
 }
@@ -174,6 +183,12 @@ impl Brt {
         self.tables.values().map(|table| table.entries.used_bytes() + table.counts.used_bytes()).sum()
     }
 
+    /// The vdevs that have a table, and for how many bytes of each it counts ranges.
+    pub fn sizes(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let size = |header: &Header| header.ranges.saturating_mul(header.range_size);
+        self.tables.iter().map(move |(vdev, table)| (*vdev, size(&table.header)))
+    }
+
     /// All entries: vdev, offset and further references.
     pub fn entries(&self) -> impl Iterator<Item = Result<(u32, u64, u64), dmu::Error>> + '_ {
         self.tables.iter().flat_map(|(vdev, table)| {
@@ -199,8 +214,7 @@ impl Brt {
         let first = block.dvas[0];
         let top = vdevs.tops().get(first.vdev.0 as usize);
         let top = top.ok_or_else(|| Corrupt::new("vdev of a cloned block", first.vdev.0.into()));
-        let TopVdev { asize, metaslab_shift, .. } = top.map_err(storage::ReadError::from)?;
-        let asize = asize >> metaslab_shift << metaslab_shift;
+        let asize = counted(top.map_err(storage::ReadError::from)?, first.offset);
         let table = match self.tables.entry(first.vdev.0) {
             btree_map::Entry::Occupied(known) => known.into_mut(),
             btree_map::Entry::Vacant(new) => {

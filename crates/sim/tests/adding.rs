@@ -248,6 +248,23 @@ fn a_pool_is_opened_right_after_its_special_device_was_removed() {
 }
 
 #[test]
+fn blocks_of_a_removed_vdev_are_cloned() {
+    let mut story = Story::on(Machine::cloning(), 12);
+    let new = disks(&story, 1);
+    story.write("/a", noise(900_000, 1)).sync();
+    add(&mut story, vec![NewTop::new(Layout::Single, new)]);
+    story.write("/b", noise(900_000, 2)).sync();
+    let gone = story.pool().info().config.tree.children[0].guid;
+    story.pool().remove(gone).expect("there is another device");
+    story.pool().wait_removed().expect("all is copied");
+    story.forget_unasked_syncs();
+    assert!(story.clone_file("/a", "/c") && story.clone_file("/b", "/d"));
+    story.sync().reboot().expect_model();
+    story.unlink("/a").sync().expect_clean();
+    zdb::expect_pleased(&mut story);
+}
+
+#[test]
 fn a_vdev_whose_removal_is_given_up_stays_as_it_is() {
     for ashift in [9, 12] {
         let mut story = Story::on(Machine { copied_at_once: 40_000, ashift, ..Machine::striped(3) }, 5);

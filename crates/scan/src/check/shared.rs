@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use format::ChecksumKind;
 use format::blkptr::{Block, Dva};
+use format::brt::RANGE_SIZE;
 use format::ddt::{Entry, Histogram, Key};
 
 use pool::brt::Brt;
@@ -65,6 +66,24 @@ fn note(
     Ok(())
 }
 
+/// OpenZFS counts cloned blocks in ranges, up to the end of a vdev's last metaslab. Its zdb opens no pool that has more ranges.
+fn check_ranges(inner: &Inner, brt: &Brt, report: &mut dyn FnMut(Finding)) {
+    let config = inner.info().config.clone();
+    for (vdev, stored) in brt.sizes() {
+        let top = config.tree.children.iter().find(|top| top.id == u64::from(vdev));
+        let Some(top) = top.and_then(|top| top.top.as_ref()).filter(|top| top.metaslab_shift > 0) else {
+            continue;
+        };
+        let metaslabs = top.asize.checked_shr(top.metaslab_shift).unwrap_or(0);
+        let counted =
+            (metaslabs << top.metaslab_shift.min(63)).div_ceil(RANGE_SIZE).saturating_mul(RANGE_SIZE);
+        if stored > counted {
+            let what = format!("bytes of vdev {vdev} in which clones are counted");
+            report(Finding::Sum { what, stored, counted });
+        }
+    }
+}
+
 impl Shared {
     /// Reads the dedup tables, and compares their statistics with their entries.
     pub(super) fn load(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<Shared> {
@@ -95,7 +114,9 @@ impl Shared {
             }
         }
         let mut clones = BTreeMap::new();
-        for entry in Brt::load(&inner.mos.objset, vdevs)?.entries() {
+        let brt = Brt::load(&inner.mos.objset, vdevs)?;
+        check_ranges(inner, &brt, report);
+        for entry in brt.entries() {
             let (vdev, offset, further) = entry?;
             clones.insert(
                 (vdev, offset),
