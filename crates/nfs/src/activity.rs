@@ -1,36 +1,56 @@
 //! Since when a connection is idle, for the choice of a connection to end when there are too many.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The state of one connection. `None` while a call is under way.
+/// The calls of one connection.
 pub(crate) struct Activity {
-    idle_since: Mutex<Option<Instant>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Calls under way.
+    in_flight: u32,
+    /// The time of the last begin or end of a call.
+    last: Instant,
 }
 
 impl Activity {
     /// A new connection.
     pub(crate) fn new() -> Activity {
-        Activity { idle_since: Mutex::new(Some(Instant::now())) }
+        Activity { state: Mutex::new(State { in_flight: 0, last: Instant::now() }) }
     }
 
-    fn set(&self, since: Option<Instant>) {
-        *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call begins.
-    pub(crate) fn begin(&self) {
-        self.set(None);
+    /// A call begins. It ends when the value is dropped.
+    pub(crate) fn begin(&self) -> UnderWay<'_> {
+        let mut state = self.state();
+        (state.in_flight, state.last) = (state.in_flight + 1, Instant::now());
+        UnderWay(self)
     }
 
-    /// The call was answered.
-    pub(crate) fn end(&self) {
-        self.set(Some(Instant::now()));
+    /// Whether a call is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state().in_flight > 0
     }
 
     /// For how long the connection has been idle; `None` while a call is under way.
     pub(crate) fn idle(&self) -> Option<Duration> {
-        self.idle_since.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
+        let state = self.state();
+        (state.in_flight == 0).then(|| state.last.elapsed())
+    }
+}
+
+/// A call under way.
+pub(crate) struct UnderWay<'a>(&'a Activity);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        (state.in_flight, state.last) = (state.in_flight - 1, Instant::now());
     }
 }
 
@@ -42,9 +62,12 @@ mod tests {
     fn a_connection_is_idle_between_calls() {
         let activity = Activity::new();
         assert!(activity.idle().is_some());
-        activity.begin();
+        let calls = [activity.begin(), activity.begin()];
         assert_eq!(activity.idle(), None);
-        activity.end();
-        assert!(activity.idle().is_some());
+        let [one, other] = calls;
+        drop(one);
+        assert!(activity.idle().is_none() && activity.is_busy());
+        drop(other);
+        assert!(activity.idle().is_some() && !activity.is_busy());
     }
 }

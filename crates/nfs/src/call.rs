@@ -20,4 +20,10 @@ impl Call<'_> {
         let handle = self.arguments.bytes(handle::MAX)?;
         self.table.at(self.asker, handle)
     }
+
+    /// Reads the second handle of a call, and finds its node.
+    pub(crate) fn spot_beside(&mut self, first: &Spot) -> Answer<Spot> {
+        let handle = self.arguments.bytes(handle::MAX)?;
+        self.table.beside(self.asker, first, handle)
+    }
 }

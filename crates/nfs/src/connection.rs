@@ -1,17 +1,20 @@
 //! The connection of one client.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use crate::activity::Activity;
+use crate::activity::{Activity, UnderWay};
 use crate::call::Call;
 use crate::caller::Asker;
 use crate::program;
 use crate::record;
 use crate::rpc::{self, Credentials, Message, Refusal};
-use crate::table::Table;
+use crate::table::{Permit, Table};
 use crate::xdr::Writer;
 
 /// Maximal time between two calls. A client connects again when it needs to.
@@ -20,6 +23,8 @@ const SILENCE: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Maximal time for one whole call to arrive, and for one whole reply to be taken.
 const MESSAGE: Duration = Duration::from_secs(60);
+/// Maximal threads of one connection.
+const THREADS_OF_ONE_MAX: usize = 8;
 /// Maximal bytes of a buffer that is kept for the next call.
 const KEPT: usize = 2 << 20;
 
@@ -59,12 +64,133 @@ impl Write for Timed<'_> {
     }
 }
 
-/// Serves a client until it leaves, or is cut off. `activity` is told when a call begins and ends.
-pub(crate) fn serve(stream: &TcpStream, client: SocketAddr, table: &Table, activity: &Activity) {
-    match serve_calls(stream, client, table, activity) {
-        Ok(()) => {}
-        Err(error) if is_leaving(&error) => {}
-        Err(error) => tracing::warn!(%client, %error, "an NFS client is cut off"),
+/// A connection, and the state that its threads share.
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    pub(crate) client: SocketAddr,
+    pub(crate) table: Arc<Table>,
+    pub(crate) activity: Arc<Activity>,
+    reading: Mutex<Reading>,
+    writing: Mutex<()>,
+    /// Threads that wait for the next call.
+    waiting: AtomicUsize,
+    threads: AtomicUsize,
+}
+
+/// The reading side, which one thread has at a time.
+#[derive(Default)]
+struct Reading {
+    /// A call has arrived.
+    has_begun: bool,
+    /// No more calls are read.
+    is_over: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        stream: TcpStream,
+        client: SocketAddr,
+        table: Arc<Table>,
+        activity: Arc<Activity>,
+    ) -> Connection {
+        Connection {
+            stream,
+            client,
+            table,
+            activity,
+            reading: Mutex::default(),
+            writing: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            threads: AtomicUsize::new(1),
+        }
+    }
+
+    /// Serves the client until it leaves, or is disconnected. Calls are read one after the other, and carried out by several
+    /// threads, because most of them wait for a disk.
+    pub(crate) fn serve(&self) {
+        std::thread::scope(|scope| self.work(scope, None));
+    }
+
+    /// The work of one thread. It holds the permit of an additional thread until its end.
+    fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, _permit: Option<Permit>) {
+        let mut record = Vec::new();
+        loop {
+            let call = match self.next(&mut record) {
+                Ok(Some(call)) => call,
+                Ok(None) => return,
+                Err(error) => return self.end(&error),
+            };
+            self.help(scope);
+            let reply = answer(&self.table, self.client, &record);
+            if let Err(error) = reply.and_then(|reply| self.send(&reply)) {
+                self.end(&error);
+            }
+            drop(call);
+            if record.capacity() > KEPT {
+                record = Vec::new();
+            }
+        }
+    }
+
+    /// Starts one more thread if none waits for the next call and there is a permit.
+    fn help<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let is_needed = self.waiting.load(Ordering::Acquire) == 0;
+        if !is_needed || self.threads.load(Ordering::Acquire) >= THREADS_OF_ONE_MAX {
+            return;
+        }
+        let Some(permit) = self.table.permit() else { return };
+        self.threads.fetch_add(1, Ordering::AcqRel);
+        let thread = std::thread::Builder::new().name("cenote-nfs-more".into());
+        // Without the thread, the calls are carried out one after the other.
+        if thread.spawn_scoped(scope, move || self.work(scope, Some(permit))).is_err() {
+            self.threads.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Reads the next call into `record`; `None` when the client has left.
+    fn next(&self, record: &mut Vec<u8>) -> io::Result<Option<UnderWay<'_>>> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.read(&mut reading, record);
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        reading.is_over |= !matches!(read, Ok(Some(_)));
+        read
+    }
+
+    fn read(&self, reading: &mut Reading, record: &mut Vec<u8>) -> io::Result<Option<UnderWay<'_>>> {
+        let first = loop {
+            if reading.is_over {
+                return Ok(None);
+            }
+            let mut first = [0];
+            self.stream.set_read_timeout(Some(if reading.has_begun { SILENCE } else { PATIENCE }))?;
+            match (&self.stream).read(&mut first) {
+                Ok(0) => return Ok(None),
+                Ok(_) => break first,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A client may wait for the answer to a long call.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.activity.is_busy() => {}
+                Err(error) => return Err(error),
+            }
+        };
+        let call = self.activity.begin();
+        record::read(&mut Timed::new(&self.stream), first, record)?;
+        reading.has_begun = true;
+        Ok(Some(call))
+    }
+
+    fn send(&self, reply: &Writer) -> io::Result<()> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        Timed::new(&self.stream).write_all(reply.as_bytes())
+    }
+
+    /// Ends the connection, and reports why if the client did not leave by itself.
+    fn end(&self, error: &io::Error) {
+        if !is_leaving(error) {
+            tracing::warn!(client = %self.client, %error, "an NFS client is disconnected");
+        }
+        // Ends the other threads. A connection that has ended by itself needs nothing.
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -77,32 +203,6 @@ fn is_leaving(error: &io::Error) -> bool {
         error.kind(),
         BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof | WouldBlock
     )
-}
-
-fn serve_calls(
-    mut stream: &TcpStream,
-    client: SocketAddr,
-    table: &Table,
-    activity: &Activity,
-) -> io::Result<()> {
-    let mut record = Vec::new();
-    let mut silence = PATIENCE;
-    loop {
-        let mut first = [0];
-        stream.set_read_timeout(Some(silence))?;
-        if stream.read(&mut first)? == 0 {
-            return Ok(());
-        }
-        activity.begin();
-        record::read(&mut Timed::new(stream), first, &mut record)?;
-        let reply = answer(table, client, &record)?;
-        Timed::new(stream).write_all(reply.as_bytes())?;
-        activity.end();
-        if record.capacity() > KEPT {
-            record = Vec::new();
-        }
-        silence = SILENCE;
-    }
 }
 
 /// The replies to all messages in `sent`, the bytes of a whole connection.
@@ -134,7 +234,7 @@ fn answer(table: &Table, client: SocketAddr, record: &[u8]) -> io::Result<Writer
     };
     let what = (call.program, call.version, call.procedure);
     let is_once = program::is_once(call.program, call.procedure);
-    if is_once && let Some(kept) = table.repeats.find(client.ip(), record) {
+    if is_once && let Some(kept) = table.repeats.begin(client.ip(), record) {
         let mut out = Writer::default();
         out.raw(&kept);
         return Ok(out);

@@ -13,7 +13,7 @@ use front::{Address, StartError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::activity::Activity;
-use crate::connection;
+use crate::connection::{self, Connection};
 use crate::export::Export;
 use crate::table::Table;
 
@@ -252,7 +252,7 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, client: SocketAddr) -> io::Resu
     let thread = std::thread::Builder::new().name("cenote-nfs".into());
     thread.spawn(move || {
         let leaving = leaving;
-        connection::serve(&stream, client, &leaving.shared.table, &activity);
+        Connection::new(stream, client, leaving.shared.table.clone(), activity).serve();
     })?;
     Ok(())
 }

@@ -174,7 +174,7 @@ fn check_together(a: &Spot, b: &Spot) -> Result<(), Status> {
 pub(crate) fn rename(call: &mut Call<'_>, out: &mut Writer) -> Answer<()> {
     let from = call.spot()?;
     let old = call.arguments.bytes(NAME_MAX)?;
-    let to = call.spot()?;
+    let to = call.spot_beside(&from)?;
     let new = call.arguments.bytes(NAME_MAX)?;
     check_together(&from, &to)?;
     let source = Name { dir: from.directory(old)?, name: old };
@@ -196,7 +196,7 @@ pub(crate) fn rename(call: &mut Call<'_>, out: &mut Writer) -> Answer<()> {
 
 pub(crate) fn link(call: &mut Call<'_>, out: &mut Writer) -> Answer<()> {
     let file = call.spot()?;
-    let dir = call.spot()?;
+    let dir = call.spot_beside(&file)?;
     let name = call.arguments.bytes(NAME_MAX)?;
     check_together(&file, &dir)?;
     let (id, at) = (file.changeable()?, dir.directory(name)?);

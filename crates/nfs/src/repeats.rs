@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximal number of kept answers. Each has a few hundred bytes at most.
@@ -16,7 +16,8 @@ const KEPT: Duration = Duration::from_secs(120);
 
 struct Kept {
     call: (IpAddr, u64),
-    answer: Vec<u8>,
+    /// `None` while the call is under way.
+    answer: Option<Vec<u8>>,
     at: Instant,
 }
 
@@ -24,6 +25,7 @@ struct Kept {
 #[derive(Default)]
 pub(crate) struct Repeats {
     kept: Mutex<VecDeque<Kept>>,
+    answered: Condvar,
     state: RandomState,
 }
 
@@ -32,21 +34,37 @@ impl Repeats {
         (client, self.state.hash_one(record))
     }
 
-    /// The answer to the same message of this client.
-    pub(crate) fn find(&self, client: IpAddr, record: &[u8]) -> Option<Vec<u8>> {
-        let call = self.call(client, record);
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = kept.iter().rev().find(|kept| kept.call == call);
-        found.filter(|kept| kept.at.elapsed() < KEPT).map(|kept| kept.answer.clone())
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn keep(&self, client: IpAddr, record: &[u8], answer: &[u8]) {
+    /// The answer to the same message of this client. While that call is under way, this waits for its answer. `None` for a new
+    /// message: the caller carries it out and calls [`Repeats::keep`].
+    pub(crate) fn begin(&self, client: IpAddr, record: &[u8]) -> Option<Vec<u8>> {
         let call = self.call(client, record);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
+        loop {
+            let found = kept.iter().rev().find(|kept| kept.call == call);
+            match found.filter(|kept| kept.answer.is_none() || kept.at.elapsed() < KEPT) {
+                Some(Kept { answer: Some(answer), .. }) => return Some(answer.clone()),
+                Some(_) => kept = self.answered.wait(kept).unwrap_or_else(PoisonError::into_inner),
+                None => break,
+            }
+        }
         if kept.len() >= KEPT_MAX {
             kept.pop_front();
         }
-        kept.push_back(Kept { call, answer: answer.to_vec(), at: Instant::now() });
+        kept.push_back(Kept { call, answer: None, at: Instant::now() });
+        None
+    }
+
+    /// Keeps the answer to a call that [`Repeats::begin`] began.
+    pub(crate) fn keep(&self, client: IpAddr, record: &[u8], answer: &[u8]) {
+        let call = self.call(client, record);
+        if let Some(kept) = self.kept().iter_mut().rev().find(|kept| kept.call == call) {
+            (kept.answer, kept.at) = (Some(answer.to_vec()), Instant::now());
+        }
+        self.answered.notify_all();
     }
 }
 
@@ -58,11 +76,27 @@ mod tests {
     fn the_same_message_of_the_same_client_has_the_same_answer() {
         let repeats = Repeats::default();
         let [a, b] = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
-        assert_eq!(repeats.find(a, b"call"), None);
+        assert_eq!(repeats.begin(a, b"call"), None);
         repeats.keep(a, b"call", b"answer");
-        assert_eq!(repeats.find(a, b"call").as_deref(), Some(&b"answer"[..]));
-        assert_eq!((repeats.find(b, b"call"), repeats.find(a, b"other")), (None, None));
-        (0..KEPT_MAX).for_each(|n| repeats.keep(a, &n.to_be_bytes(), b""));
-        assert_eq!(repeats.find(a, b"call"), None);
+        assert_eq!(repeats.begin(a, b"call").as_deref(), Some(&b"answer"[..]));
+        assert_eq!((repeats.begin(b, b"call"), repeats.begin(a, b"other")), (None, None));
+        for n in 0..KEPT_MAX {
+            assert_eq!(repeats.begin(a, &n.to_be_bytes()), None);
+            repeats.keep(a, &n.to_be_bytes(), b"");
+        }
+        assert_eq!(repeats.begin(a, b"call"), None);
+    }
+
+    #[test]
+    fn a_repeated_message_waits_for_the_call_under_way() {
+        let (repeats, client) = (Repeats::default(), IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(repeats.begin(client, b"call"), None);
+        std::thread::scope(|scope| {
+            let again = scope.spawn(|| repeats.begin(client, b"call"));
+            std::thread::sleep(Duration::from_millis(30));
+            assert!(!again.is_finished());
+            repeats.keep(client, b"call", b"answer");
+            assert_eq!(again.join().unwrap().as_deref(), Some(&b"answer"[..]));
+        });
     }
 }

@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::caller::Asker;
-use crate::export::Export;
+use crate::export::{Entered, Export};
 use crate::handle::Handle;
 use crate::node::{Here, Spot};
 use crate::repeats::Repeats;
 use crate::rules::Grant;
 use crate::status::{Answer, Status};
+
+/// Maximal threads beyond the first one of each connection. Each takes at most 2 MiB for a message and its answer.
+const MORE_THREADS_MAX: usize = 64;
 
 /// The exports of one port, by the guids of their datasets.
 #[derive(Default)]
@@ -19,6 +22,17 @@ pub(crate) struct Table {
     exports: RwLock<HashMap<u64, Arc<Export>>>,
     pub(crate) repeats: Repeats,
     broken: AtomicBool,
+    /// Threads beyond the first one of each connection.
+    more_threads: Arc<AtomicUsize>,
+}
+
+/// The right to one more thread for a connection.
+pub(crate) struct Permit(Arc<AtomicUsize>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Table {
@@ -32,6 +46,13 @@ impl Table {
 
     pub(crate) fn find(&self, guid: u64) -> Option<Arc<Export>> {
         self.exports.read().unwrap_or_else(PoisonError::into_inner).get(&guid).cloned()
+    }
+
+    /// A permit for one more thread, if there are not too many.
+    pub(crate) fn permit(&self) -> Option<Permit> {
+        let taken = self.more_threads.fetch_add(1, Ordering::AcqRel);
+        let permit = Permit(self.more_threads.clone());
+        (taken < MORE_THREADS_MAX).then_some(permit)
     }
 
     /// A call panicked: an invariant is broken, and no more calls are carried out.
@@ -69,8 +90,25 @@ impl Table {
         let handle = Handle::decode(handle)?;
         let export = self.find(handle.dataset).ok_or(Status::STALE)?;
         let grant = Table::grant(&export, asker)?;
-        let rules = export.rules();
-        let here = Here::of(export.enter()?, handle.snapshot)?;
+        Table::spot(asker, handle, grant, export.enter()?)
+    }
+
+    /// The node of the second handle of a call. It must be in the export of the first one. A second [`Export::enter`] could
+    /// wait for a command that waits for the end of this call.
+    pub(crate) fn beside(&self, asker: &Asker, first: &Spot, handle: &[u8]) -> Answer<Spot> {
+        let handle = Handle::decode(handle)?;
+        let export = self.find(handle.dataset).ok_or(Status::STALE)?;
+        let entered = &first.here.entered;
+        if entered.export().guid() != export.guid() {
+            return Err(Status::XDEV.into());
+        }
+        let grant = Table::grant(&export, asker)?;
+        Table::spot(asker, handle, grant, entered.again())
+    }
+
+    fn spot(asker: &Asker, handle: Handle, grant: Grant, entered: Entered) -> Answer<Spot> {
+        let rules = entered.export().rules();
+        let here = Here::of(entered, handle.snapshot)?;
         let node = here.node(handle.named)?;
         let (by, is_async) = (asker.caller(&rules), rules.is_async);
         Ok(Spot { here, node, by, is_read_only: grant.read_only, is_async })

@@ -31,6 +31,7 @@ const OK: u32 = 0;
 const NOENT: u32 = 2;
 const ACCES: u32 = 13;
 const EXIST: u32 = 17;
+const FBIG: u32 = 27;
 const ROFS: u32 = 30;
 const STALE: u32 = 70;
 
@@ -207,6 +208,11 @@ impl Client {
     fn send(&mut self, message: &[u8]) -> Vec<u8> {
         self.stream.write_all(&(1u32 << 31 | message.len() as u32).to_be_bytes()).unwrap();
         self.stream.write_all(message).unwrap();
+        self.receive()
+    }
+
+    /// The next reply.
+    fn receive(&mut self) -> Vec<u8> {
         let mut mark = [0; 4];
         self.stream.read_exact(&mut mark).unwrap();
         let mut reply = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
@@ -344,6 +350,10 @@ fn files_are_made_written_read_renamed_linked_listed_and_removed() {
     let (read, eof) = client.read(&file, 2 * MIB, 2 * MIB as u32).unwrap();
     assert!(eof && read == data[2 * MIB as usize..]);
     assert_eq!(client.read(&file, 9 * MIB, 10).unwrap(), (vec![], true));
+    assert_eq!(client.read(&file, u64::MAX, 10).unwrap(), (vec![], true));
+    for offset in [u64::MAX, u64::MAX - 3, i64::MAX as u64] {
+        assert_eq!(client.write(&file, offset, b"beyond", 2), Err(FBIG));
+    }
     let (status, _) = client.nfs(MKDIR, at(&root, "dir").mode(0o755));
     assert_eq!(status, OK);
     let dir = client.lookup(&root, "dir").unwrap();
@@ -381,6 +391,35 @@ fn a_call_that_is_sent_twice_is_carried_out_once() {
     let again = bed.client(1000).send(&remove);
     assert_eq!(first, again);
     assert_eq!(client.nfs(REMOVE, at(&root, "file")).0, NOENT);
+    bed.judge();
+}
+
+#[test]
+fn calls_that_are_sent_together_are_all_answered() {
+    let bed = Bed::new(RULES);
+    let mut client = bed.client(1000);
+    let root = client.mount("/tank").unwrap();
+    let mut sent = Vec::new();
+    let numbers = 100..140;
+    for number in numbers.clone() {
+        client.number = number;
+        let message = client.message(NFS, CREATE, &at(&root, &format!("file {number}")).u32(1).mode(0o600));
+        sent.extend((1u32 << 31 | message.len() as u32).to_be_bytes());
+        sent.extend(message);
+    }
+    client.stream.write_all(&sent).unwrap();
+    let mut answered: Vec<u32> = numbers
+        .clone()
+        .map(|_| {
+            let mut answer = Answer(client.receive(), 0);
+            let [number, rest @ ..] = [(); 7].map(|()| answer.u32());
+            assert_eq!(rest, [1, 0, 0, 0, 0, OK]);
+            number
+        })
+        .collect();
+    answered.sort_unstable();
+    assert!(answered.into_iter().eq(numbers));
+    assert_eq!(client.list(&root, 60000, false).len(), 42);
     bed.judge();
 }
 
