@@ -62,6 +62,26 @@ fn start_with(
         }
         return Ok(());
     }
+    launch(name, options, around, console)
+}
+
+/// As [`start`], without mounts and also where nothing can be mounted: for clients over the network.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_unmounted(name: &str, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
+    if !connect::is_used() {
+        return Ok(());
+    }
+    launch(name, &["--no-mount".into()], around, console)
+}
+
+fn launch(
+    name: &str,
+    options: &[OsString],
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<(), Failure> {
     console.flush()?;
     let mut words: Vec<OsString> = Vec::new();
     for place in &around.search {

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use front::{Address, ChangeListener, FileExport, FilePort, FileServer, SharedFiles, StartError};
@@ -123,6 +123,21 @@ fn text_of(pool: &Pool, info: &DatasetInfo, name: &str) -> pool::Result<Option<S
     })
 }
 
+/// The value of `sharenfs` that is set at the dataset itself.
+fn local_rules(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<String>> {
+    let property = props::parse("sharenfs").expect("the table has it");
+    Ok(match pool.property(info, property)? {
+        Some((Value::Text(text), Source::Local)) => Some(text),
+        _ => None,
+    })
+}
+
+/// The address that is set at the dataset itself.
+fn local_address(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<String>> {
+    let found = pool.user_property(info, PROPERTY)?;
+    Ok(found.and_then(|(text, source)| (source == Source::Local).then_some(text)))
+}
+
 /// Reads the properties of a file system.
 ///
 /// # Errors
@@ -140,7 +155,8 @@ fn wanted(pool: &Pool, info: &DatasetInfo, port: u16) -> Result<Wanted, ShareErr
         Some((text, _)) => {
             let place = text.strip_prefix("listen=").and_then(|place| Address::tcp(place, port).ok());
             match place {
-                Some(Address::Tcp(address)) => Some(address),
+                // Port 0 would be another one each time.
+                Some(Address::Tcp(address)) if address.port() != 0 => Some(address),
                 _ => return Err(ShareError::Place(text)),
             }
         }
@@ -176,7 +192,10 @@ impl Shares {
     /// shared.
     pub(crate) fn look(&self, pool: &Arc<Pool>, top: &str) -> Vec<(String, ShareError)> {
         let mut report = |dataset: String, error: pool::Error| tracing::debug!(dataset, %error, "left out");
-        let Ok(list) = pool.survey(top, None, false, &mut report) else { return Vec::new() };
+        let list = match pool.survey(top, None, false, &mut report) {
+            Ok(list) => list,
+            Err(error) => return vec![(top.to_owned(), error.into())],
+        };
         let (mut kept, mut failed) = (HashSet::new(), Vec::new());
         for info in list.iter().filter(|info| info.kind == DatasetKind::Filesystem) {
             let guid = info.phys.guid.0;
@@ -194,6 +213,7 @@ impl Shares {
         let gone: Vec<u64> = state.shared.iter().filter(is_gone).map(|(guid, _)| *guid).collect();
         drop(state);
         gone.into_iter().for_each(|guid| self.unshare(guid));
+        self.close_unused();
         failed
     }
 
@@ -287,20 +307,25 @@ impl Shares {
     fn unshare(&self, guid: u64) {
         let mut state = self.state();
         let Some(shared) = state.shared.remove(&guid) else { return };
-        let is_used = state.shared.values().any(|other| other.address == shared.address);
-        if is_used {
-            if let Some(port) = state.ports.get(&shared.address) {
-                port.unshare(guid);
-            }
-            return;
-        }
-        let port = state.ports.remove(&shared.address);
-        if state.default == Some(shared.address) {
-            state.default = None;
+        if let Some(port) = state.ports.get(&shared.address) {
+            port.unshare(guid);
         }
         drop(state);
+        self.close_unused();
+    }
+
+    /// Closes the ports without a share.
+    fn close_unused(&self) {
+        let mut state = self.state();
+        let used: HashSet<SocketAddr> = state.shared.values().map(|shared| shared.address).collect();
+        let ports = std::mem::take(&mut state.ports).into_iter();
+        let (kept, unused): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            ports.partition(|(address, _)| used.contains(address));
+        state.ports = kept;
+        state.default = state.default.filter(|address| used.contains(address));
+        drop(state);
         // The drop waits for clients, without the lock.
-        drop(port);
+        drop(unused);
     }
 
     /// Shares one file system for a command. `allowed`: an address that other machines may reach.
@@ -316,7 +341,9 @@ impl Shares {
         state.unshared.remove(&info.phys.guid.0);
         state.allowed.extend(allowed);
         drop(state);
-        self.share(pool, &info, wanted)
+        let shared = self.share(pool, &info, wanted);
+        self.close_unused();
+        shared
     }
 
     /// Stores the options of a command in the properties, and shares the file system.
@@ -342,10 +369,15 @@ impl Shares {
         if let Some(address) = told.address {
             set.push((PROPERTY.to_owned(), Some(Value::Text(format!("listen={address}")))));
         }
+        let before = [("sharenfs", local_rules(pool, &info)?), (PROPERTY, local_address(pool, &info)?)];
         if !set.is_empty() {
             pool.set_properties(dataset, set)?;
         }
-        self.start(pool, dataset, told.address)?;
+        if let Err(error) = self.start(pool, dataset, told.address) {
+            let before = before.map(|(name, value)| (name.to_owned(), value.map(Value::Text)));
+            pool.set_properties(dataset, before.into())?;
+            return Err(error);
+        }
         // File systems below inherit it.
         self.look(pool, dataset);
         let found = self.list().into_iter().find(|exported| exported.dataset == dataset);
@@ -447,10 +479,14 @@ pub(crate) fn is_below(name: &str, top: &str) -> bool {
 fn shown(state: &State, shared: &Shared) -> Exported {
     let port = shared.address.port();
     let path = shared.files.path();
+    let host = match shared.address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
     let words: Vec<&str> = shared.rules.split(',').collect();
     Exported {
         dataset: shared.name.clone(),
-        uri: format!("nfs://{}{path}?nfsport={port}&mountport={port}", shared.address.ip()),
+        uri: format!("nfs://{host}{path}?nfsport={port}&mountport={port}"),
         read_only: words.contains(&"ro") && !words.iter().any(|word| word.starts_with("rw")),
         clients: state.ports.get(&shared.address).map_or(0, |port| port.clients()),
     }

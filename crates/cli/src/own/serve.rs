@@ -13,7 +13,7 @@ use crate::front_ends;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
 use crate::out::Console;
-use crate::start::{log_of, start};
+use crate::start::{log_of, start, start_unmounted};
 
 /// Carries out `serve`. Ends when the server does.
 ///
@@ -27,8 +27,11 @@ pub fn run(
 ) -> Result<(), Failure> {
     let name = args.pool.as_str();
     names::check_pool(name, false).map_err(|error| Action::Open(name).failed(error))?;
+    if args.background && args.no_mount {
+        return start_unmounted(name, around, console);
+    }
     if args.background {
-        return start(name, !args.no_mount, args.options.as_deref(), around, console);
+        return start(name, true, args.options.as_deref(), around, console);
     }
     let usable = open::find(name, around)?;
     let options = open::options(&usable).map_err(NotOpen::from)?;
