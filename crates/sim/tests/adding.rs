@@ -250,9 +250,9 @@ fn a_pool_is_opened_right_after_its_special_device_was_removed() {
 #[test]
 fn blocks_of_a_removed_vdev_are_cloned() {
     let mut story = Story::on(Machine::cloning(), 12);
-    let new = disks(&story, 1);
+    let new = disks(&story, 2);
     story.write("/a", noise(900_000, 1)).sync();
-    add(&mut story, vec![NewTop::new(Layout::Single, new)]);
+    add(&mut story, new.into_iter().map(|disk| NewTop::new(Layout::Single, vec![disk])).collect());
     story.write("/b", noise(900_000, 2)).sync();
     let gone = story.pool().info().config.tree.children[0].guid;
     story.pool().remove(gone).expect("there is another device");
