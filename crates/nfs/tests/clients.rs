@@ -593,6 +593,10 @@ fn so_many_clients_are_served_and_no_more() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(served(), 64);
+    // A connection that is idle for some seconds makes room for a new one.
+    std::thread::sleep(Duration::from_millis(5200));
+    assert_eq!(good.lookup(&root, "none"), Err(NOENT));
+    assert_eq!(bed.client(1000).mount("/tank"), Ok(root.clone()));
     assert_eq!(good.lookup(&root, "none"), Err(NOENT));
     drop(idle);
     bed.judge();
