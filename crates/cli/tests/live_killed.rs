@@ -298,9 +298,39 @@ fn files_and_handles_of_nfs_clients_survive_kills_of_the_server_and_shares_follo
     assert_eq!((client.lookup(&root, "later"), client.lookup(&root, "made").is_ok()), (Err(NOENT), true));
     live.run(&["zfs", "rename", "tank/fs", "tank/renamed"]).good();
     assert_eq!((client.mount("/tank/fs"), client.mount("/tank/renamed")), (Err(NOENT), Ok(root.clone())));
+    expect_unloading(&live);
     expect_unsharing(&live, client, &root);
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
+}
+
+/// A client does not keep the key of a file system that is not mounted in memory.
+fn expect_unloading(live: &Live) {
+    let key = live.text("key");
+    write(Path::new(&key), b"password 1");
+    let location = format!("keylocation=file://{key}");
+    live.run(&[
+        "zfs",
+        "create",
+        "-o",
+        "encryption=on",
+        "-o",
+        "keyformat=passphrase",
+        "-o",
+        &location,
+        "tank/renamed/sealed",
+    ])
+    .good();
+    let uri = live.run(&["export", "tank"]).good();
+    let port = uri.rsplit('=').next().and_then(|port| port.trim().parse().ok()).expect("an address");
+    let mut client = Nfs::connect(port);
+    assert!(client.mount("/tank/renamed/sealed").is_ok());
+    live.run(&["zfs", "unmount", "tank/renamed/sealed"]).good();
+    live.run(&["zfs", "unload-key", "tank/renamed/sealed"]).good();
+    // The status by which MOUNT says that it cannot be done now.
+    assert_eq!(client.mount("/tank/renamed/sealed"), Err(10006));
+    live.run(&["zfs", "load-key", "tank/renamed/sealed"]).good();
+    assert!(client.mount("/tank/renamed/sealed").is_ok());
 }
 
 /// Shares end and come back as commands say.

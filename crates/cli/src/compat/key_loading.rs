@@ -183,7 +183,11 @@ impl Work<'_> {
         match self.deed {
             Deed::Load(from) => self.load(info, from, false, console),
             Deed::Verify(from) => self.load(info, from, true, console),
-            Deed::Unload => self.pool().unload_key(info).map_err(|error| self.refused(&error)),
+            Deed::Unload => {
+                // A client of a share has the file system open for a while after its last call.
+                let _held = self.call.live().map(|live| live.hold_shares_off(&info.name));
+                self.pool().unload_key(info).map_err(|error| self.refused(&error))
+            }
         }
     }
 
