@@ -45,9 +45,9 @@ pub fn broken(name: &str, error: &ClientError) -> Failure {
 }
 
 /// A path in a mounted dataset as a place, `DATASET:/path`.
-pub fn place_of(path: &Path) -> Option<String> {
+pub fn place_of(path: &Path, around: &Surroundings) -> Option<String> {
     let full = std::fs::canonicalize(path).ok()?;
-    let mount = server::mountinfo::dataset_of(&full).ok()??;
+    let mount = open::dataset_of(&full, around).ok()??;
     let inside = full.strip_prefix(&mount.point).ok()?.to_str()?;
     Some(format!("{}:/{inside}", mount.dataset))
 }

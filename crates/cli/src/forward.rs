@@ -149,7 +149,7 @@ fn places_of_paths<'a>(call: &Call<'a>, words: &[String]) -> Option<(Call<'a>, V
     if !call.command.takes_files {
         return None;
     }
-    let written = |word: &String| place_of(Path::new(word)).unwrap_or_else(|| word.clone());
+    let written = |word: &String| place_of(Path::new(word), call.around).unwrap_or_else(|| word.clone());
     let operands: Vec<String> = call.args.operands.iter().map(written).collect();
     if operands == call.args.operands {
         return None;

@@ -37,7 +37,7 @@ pub use foreign::{missing, no_such_pool, remark as remark_foreign};
 pub use gone::{figures_of, is_gone};
 pub use lease::is_held;
 use lease::{lease, note_keys};
-use mounted::kernel_mounts;
+use mounted::{Served, mounts_of};
 pub use mounted::{dataset_of, mounted, mounted_by};
 pub use not_open::NotOpen;
 
@@ -128,28 +128,26 @@ impl Session {
 
     /// How the pool's datasets are mounted, by name: another pool of the same name may be mounted, too.
     fn mounted(&self, around: &Surroundings) -> BTreeMap<String, Mounted> {
-        let (own, without_xattrs) = match &self.held {
+        let (now, without_xattrs) = match &self.held {
             Held::Leased { .. } => self
                 .server()
                 .and_then(|client| client.status().ok())
-                .map(|status| (status.mounts, status.without_xattrs))
+                .map(|status| (status.without_xattrs.clone(), status))
+                .map(|(without, status)| (Served::of_status(status), without))
                 .unwrap_or_default(),
             // The pool's server itself asks.
             Held::Live(_) => {
-                around.live().map(|live| (live.mounts(), live.without_xattrs())).unwrap_or_default()
+                around.live().map(|live| (Served::of_live(live), live.without_xattrs())).unwrap_or_default()
             }
             Held::Alone(_) => Default::default(),
         };
-        let own: BTreeMap<PathBuf, String> = own.into_iter().map(|(name, point)| (point, name)).collect();
-        // The kernel keeps the name that one was mounted under.
-        let named = |mut mount: Mounted| {
-            let dataset = own.get(&mount.point)?.clone();
-            if without_xattrs.contains(&dataset) {
+        let with_xattrs = |mut mount: Mounted| {
+            if without_xattrs.contains(&mount.dataset) {
                 mount.denied.push(NOXATTR);
             }
-            Some((dataset.clone(), Mounted { dataset, ..mount }))
+            (mount.dataset.clone(), mount)
         };
-        kernel_mounts().into_iter().filter_map(named).collect()
+        mounts_of(&now).into_iter().map(with_xattrs).collect()
     }
 
     /// Where the server that holds the pool has mounted a dataset: another pool of the same name may be mounted, too.

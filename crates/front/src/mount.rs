@@ -152,4 +152,33 @@ pub trait Mounted: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`MountError::Elsewhere`] if it stays mounted elsewhere; [`MountError::Stuck`].
     fn wait_unmounted(&self, force: bool) -> Result<(), MountError>;
+
+    /// Whether a file system, mounted with `options`, can be shown within this mount: what the kernel decides for a mount as
+    /// a whole must be the same for both.
+    fn can_hold(&self, fs: &Filesystem, options: &MountOptions) -> bool;
+
+    /// Shows `fs`, which is dataset `key`, in place of the directory `at`, which lies in this file system. It has no mount of
+    /// its own in the kernel.
+    ///
+    /// # Errors
+    /// [`MountError`].
+    fn hold(
+        &self,
+        fs: Filesystem,
+        key: SnapshotKey,
+        at: &MountPoint,
+        options: &MountOptions,
+    ) -> Result<Arc<dyn Mounted>, MountError>;
+
+    /// Whether it is shown within another mount.
+    fn is_within(&self) -> bool;
+
+    /// Whether its directory went with an exchange of the file system that has it.
+    fn is_hidden(&self) -> bool;
+
+    /// Shows it again in place of the directory at `path`, which is relative to the root of the file system above.
+    ///
+    /// # Errors
+    /// There is no such directory.
+    fn show_again(&self, path: &Path) -> zpl::Result<()>;
 }

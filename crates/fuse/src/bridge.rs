@@ -1,7 +1,7 @@
 //! One file system of a mount, and the threads that serve it.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::interrupts::Change;
 use crate::permits::Permits;
@@ -12,17 +12,27 @@ use crate::shared::Shared;
 pub(crate) struct Bridge {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seeker: Arc<Seeker>,
-    pub(crate) permits: Permits<Task>,
+    pub(crate) permits: Arc<Permits<Task>>,
+    this: Weak<Bridge>,
 }
 
-/// What may wait for the pool.
-pub(crate) type Task = Box<dyn FnOnce(&Bridge) + Send>;
+/// What may wait for the pool. File systems of one mount that may be written share the permits.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 impl Bridge {
+    pub(crate) fn new(shared: Arc<Shared>, seeker: Arc<Seeker>, permits: Arc<Permits<Task>>) -> Arc<Bridge> {
+        Arc::new_cyclic(|this| Bridge { shared, seeker, permits, this: this.clone() })
+    }
+
+    /// The same, for a task.
+    pub(crate) fn own(&self) -> Arc<Bridge> {
+        self.this.upgrade().expect("every value is in an Arc, which the caller has")
+    }
+
     /// Runs `job`, which has a permit, and then the jobs that wait for a permit.
     pub(crate) fn serve(&self, mut job: Option<Task>) {
         while let Some(now) = job {
-            now(self);
+            now();
             job = self.permits.next();
         }
     }
@@ -39,7 +49,8 @@ impl Bridge {
             job(self);
             self.serve(self.permits.next());
         } else {
-            self.serve(self.permits.take_or_queue(Box::new(job), 0));
+            let bridge = self.own();
+            self.serve(self.permits.take_or_queue(Box::new(move || job(&bridge)), 0));
         }
     }
 }

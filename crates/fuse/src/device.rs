@@ -59,6 +59,12 @@ impl Device {
         Ok(Device::from(&statx(fd, "", flags, StatxFlags::TYPE)?))
     }
 
+    /// That of what a descriptor was opened on, and the number of the file there.
+    pub(crate) fn with_number(fd: &impl AsFd) -> io::Result<(Device, u64)> {
+        let found = statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, StatxFlags::INO)?;
+        Ok((Device::from(&found), found.stx_ino))
+    }
+
     /// State of the mount of this file system at `point`.
     pub(crate) fn place(self, point: &Path) -> io::Result<Place> {
         if Device::at(point).is_ok_and(|there| there == self) {

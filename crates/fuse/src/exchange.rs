@@ -136,7 +136,7 @@ impl Mounted {
         let (shared, session) = (self.shared(), self.session());
         fs.dataset().set_mounted_writable(session.lifts_read_only());
         session.handles().exchange(&fs, &difference.gone);
-        session.drop_links(&difference.gone);
+        session.drop_covers(&difference.gone);
         difference.gone.iter().for_each(|id| shared.kernel.limits.forget(*id));
         if session.check_writable().is_ok()
             && fs.dataset().check_writable().is_ok()
@@ -154,7 +154,7 @@ impl Mounted {
         }
         session.handles().set_dropping(false);
         self.forget_names(&difference.names);
-        let failed = sizes::tell(&shared.refresh, &fs, self.place_of(), &difference.resized);
+        let failed = sizes::tell(shared, &fs, self.place_of(), &difference.resized);
         if !failed.is_empty() {
             self.lose(&fs, &failed);
         }

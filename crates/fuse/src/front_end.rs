@@ -99,4 +99,30 @@ impl front::Mounted for Mounted {
     fn wait_unmounted(&self, force: bool) -> Result<(), MountError> {
         Mounted::wait_unmounted(self, force)
     }
+
+    fn can_hold(&self, fs: &Filesystem, options: &MountOptions) -> bool {
+        Mounted::can_hold(self, fs, options)
+    }
+
+    fn hold(
+        &self,
+        fs: Filesystem,
+        key: SnapshotKey,
+        at: &MountPoint,
+        options: &MountOptions,
+    ) -> Result<Arc<dyn front::Mounted>, MountError> {
+        Ok(Arc::new(Mounted::hold(self, fs, key, at, options)?))
+    }
+
+    fn is_within(&self) -> bool {
+        Mounted::is_within(self)
+    }
+
+    fn is_hidden(&self) -> bool {
+        Mounted::is_hidden(self)
+    }
+
+    fn show_again(&self, path: &Path) -> zpl::Result<()> {
+        Mounted::show_again(self, path)
+    }
 }

@@ -32,6 +32,13 @@ impl Kernel {
         let _ = self.notifier.set(notifier);
     }
 
+    /// It is shown in the same mount as `other`.
+    pub(crate) fn connect_as(&self, other: &Kernel) {
+        if let Some(notifier) = other.notifier.get() {
+            self.connect(notifier.clone());
+        }
+    }
+
     /// Sends a notice to the kernel, if the file system is mounted.
     pub(crate) fn tell(&self, word: impl FnOnce(&Notifier) -> io::Result<()>) {
         if let Some(Err(error)) = self.notifier.get().map(word)
@@ -79,8 +86,12 @@ impl Cache for Kernel {
             Notice::Name(dir, name) => {
                 self.tell(|kernel| kernel.inval_entry(self.ino(dir), OsStr::from_bytes(name)));
             }
-            Notice::Link(dir) => self.tell(|kernel| kernel.inval_inode(INodeNo(link_for(dir)), 0, 0)),
-            // Makes the kernel ask again before the next `write` to each file.
+            Notice::Link(dir) => {
+                if let Some(link) = link_for(dir) {
+                    self.tell(|kernel| kernel.inval_inode(self.ino(link), 0, 0));
+                }
+            }
+            // The kernel asks before the next `write` to each file, however much space was left when it asked last.
             Notice::Limits => self.limits.written().into_iter().for_each(|id| self.forget_attributes(id)),
         }
     }

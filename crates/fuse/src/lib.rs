@@ -2,8 +2,8 @@
 //! not decide.
 //!
 //! From:   the kernel, through `/dev/fuse` (crate `fuser`), on several threads at once.
-//! To:     a session, by object number. The session says what a file system, its snapshots below `.zfs` and the links that
-//!         are shown in place of directories are called; the root is what FUSE calls 1.
+//! To:     a session, by object number. The session says what a file system, its snapshots below `.zfs` and what is shown
+//!         in place of directories are called; the root is what FUSE calls 1.
 //!
 //! The kernel checks permissions (`default_permissions`) and keeps file locks; the session does the rest. This crate handles
 //! the protocol and the kernel's caches: the pages that the cache may take near a limit, the sizes that the kernel must
@@ -35,6 +35,8 @@ mod exchange;
 #[cfg(feature = "mount")]
 mod front_end;
 #[cfg(feature = "mount")]
+mod graft;
+#[cfg(feature = "mount")]
 mod interrupts;
 #[cfg(feature = "mount")]
 mod ioctl;
@@ -61,6 +63,8 @@ mod permits;
 #[cfg(feature = "mount")]
 mod place;
 #[cfg(feature = "mount")]
+mod places;
+#[cfg(feature = "mount")]
 mod progress;
 #[cfg(feature = "mount")]
 mod refresh;
@@ -76,6 +80,8 @@ mod sizes;
 mod snapdir;
 #[cfg(feature = "mount")]
 mod threads;
+#[cfg(feature = "mount")]
+mod within;
 #[cfg(not(feature = "mount"))]
 mod without;
 #[cfg(feature = "mount")]

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fuser::{FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
-use zpl::session::{Caller, is_made_up, link_for};
+use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use zpl::session::{Caller, Target, is_made_up, link_for};
 use zpl::{DirEntry, FileKind, ObjectId};
 
 use crate::attributes::{file_type, nothing};
@@ -47,6 +47,15 @@ impl Shared {
         each(cookie, |cookie| self.session.list(by, dir, cookie).map_err(errno::from), add)
     }
 
+    /// What is shown in place of an entry, if anything is.
+    fn shown(&self, entry: &DirEntry) -> Option<(INodeNo, FileKind)> {
+        match self.session.shown(entry) {
+            Target::Object(_) => None,
+            Target::Link(dir) => Some((self.kernel.ino(link_for(dir)?), FileKind::Symlink)),
+            Target::Tree(dir) => Some((self.trees.root(dir)?, FileKind::Directory)),
+        }
+    }
+
     pub(crate) fn list(
         &self,
         by: &Caller,
@@ -56,10 +65,8 @@ impl Shared {
     ) -> Answer<()> {
         self.each_entry(by, dir, cookie, |entry| {
             let name = OsStr::from_bytes(&entry.name);
-            if self.session.is_link(entry) {
-                return reply.add(INodeNo(link_for(entry.id)), entry.cookie, FileType::Symlink, name);
-            }
-            reply.add(self.kernel.ino(entry.id), entry.cookie, file_type(entry.kind), name)
+            let (ino, kind) = self.shown(entry).unwrap_or((self.kernel.ino(entry.id), entry.kind));
+            reply.add(ino, entry.cookie, file_type(kind), name)
         })
     }
 
@@ -72,13 +79,12 @@ impl Shared {
         reply: &mut ReplyDirectoryPlus,
     ) -> Answer<()> {
         self.each_entry(by, dir, cookie, |entry| {
-            if self.session.is_link(entry) {
-                let shown = DirEntry { kind: FileKind::Symlink, ..entry.clone() };
-                return add_name(&shown, INodeNo(link_for(entry.id)), reply);
+            if let Some((ino, kind)) = self.shown(entry) {
+                return add_name(&DirEntry { kind, ..entry.clone() }, ino, reply);
             }
             let ino = self.kernel.ino(entry.id);
             // Those two the kernel knows already.
-            let is_listed_only = matches!(entry.name.as_slice(), b"." | b"..") || is_made_up(ino.0);
+            let is_listed_only = matches!(entry.name.as_slice(), b"." | b"..") || is_made_up(entry.id);
             let known = if is_listed_only { None } else { self.entry_in(dir, &entry.name, entry.id).ok() };
             match known {
                 Some(known) => {

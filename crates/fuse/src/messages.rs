@@ -49,8 +49,9 @@ fn creation(
     Creation { dir: bridge.id(parent), name: name.as_bytes().to_vec(), kind, mode, umask, rdev: 0 }
 }
 
-impl fuser::Filesystem for Bridge {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+impl Bridge {
+    /// Agrees with the kernel on what the mount is like.
+    pub(crate) fn begin(&self, config: &mut KernelConfig) {
         // Without FUSE_ASYNC_DIO: with it, the kernel does not drop pages that somebody reads into its cache while an
         // asynchronous direct write (AIO, io_uring) is under way, and later reads get the old data from there.
         let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
@@ -84,6 +85,12 @@ impl fuser::Filesystem for Bridge {
             let _ = config.set_max_readahead(nearest);
         }
         let _ = config.set_max_background(BACKGROUND_MAX);
+    }
+}
+
+impl fuser::Filesystem for Bridge {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        self.begin(config);
         Ok(())
     }
 
@@ -371,7 +378,8 @@ impl fuser::Filesystem for Bridge {
         } else {
             let data = data.to_vec();
             let bytes = data.len() as u64;
-            let job: Task = Box::new(move |bridge| {
+            let bridge = self.own();
+            let job: Task = Box::new(move || {
                 let write = || bridge.write_range(&by, at, &data, write_flags);
                 change.run(|| reply_written(bridge.answer_at(at.file, write), reply));
                 bridge.progress.finish(taken);

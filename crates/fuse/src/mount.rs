@@ -21,11 +21,13 @@ use crate::ending::{AtTheEnd, Ended, Waited};
 use crate::keeper;
 use crate::permits::Permits;
 use crate::place;
+use crate::places::Places;
 use crate::progress::{Mark, Patience, pages_to_come};
 use crate::seeker::Seeker;
 use crate::shared::Shared;
-use crate::snapdir::{Router, Snapshots};
+use crate::snapdir::{Others, Router, Snapshots};
 use crate::threads::thread_count;
+use crate::within::Within;
 
 /// KiB that the kernel reads ahead of a sequential reader, in requests that several threads serve: records are
 /// decompressed on all cores before the reader arrives, and the page cache bounds what that takes.
@@ -60,12 +62,21 @@ pub struct Held {
 
 /// A mounted file system. Dropping it unmounts it; if it is busy, it is detached.
 pub struct Mounted {
-    point: PathBuf,
-    device: Device,
-    shared: Arc<Shared>,
-    snapshots: Arc<Snapshots>,
-    ended: Arc<Ended>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) point: PathBuf,
+    /// Where the kernel's mount is that it is shown in.
+    pub(crate) base: PathBuf,
+    pub(crate) device: Device,
+    /// How that is mounted.
+    pub(crate) options: MountOptions,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) bridge: Arc<Bridge>,
+    /// What is shown within that mount.
+    pub(crate) others: Arc<Others>,
+    pub(crate) ended: Arc<Ended>,
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    /// It has no mount of its own.
+    pub(crate) within: Option<Within>,
 }
 
 /// Options of the session. The kernel got the mount options when the mount was made.
@@ -86,13 +97,8 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     mount_on(fs, &point, options)
 }
 
-/// Mounts `fs` on the directory `at`, and frees the objects in its unlinked set. A file system that cannot be written is
-/// mounted read-only.
-///
-/// # Errors
-/// [`MountError`].
-pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Result<Mounted, MountError> {
-    let point = at.path().to_owned();
+/// Makes a file system ready to be mounted; gives how it is to be mounted then.
+pub(crate) fn prepare(fs: &Filesystem, options: &MountOptions) -> Result<MountOptions, MountError> {
     let mut options = options.clone();
     if options.source.is_empty() {
         options.source = fs.dataset().name();
@@ -103,14 +109,27 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
     if !options.read_only {
         fs.drain_unlinked()?;
     }
+    Ok(options)
+}
+
+/// Mounts `fs` on the directory `at`, and frees the objects in its unlinked set. A file system that cannot be written is
+/// mounted read-only.
+///
+/// # Errors
+/// [`MountError`].
+pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Result<Mounted, MountError> {
+    let point = at.path().to_owned();
+    let options = prepare(&fs, options)?;
     let threads = thread_count(&options);
     let writeback = options.writeback && !options.read_only;
     let shared = Arc::new(Shared::new(fs, &options, writeback));
     let refused = |source| MountError::Mount { point: point.clone(), source };
     let seeker = Arc::new(Seeker::start().map_err(refused)?);
-    let snapshots = Snapshots::new(shared.clone(), seeker.clone(), threads);
-    let bridge = Bridge { shared: shared.clone(), seeker, permits: Permits::new(threads) };
-    let router = Router::new(bridge, snapshots.clone());
+    let places = Arc::new(Places::default());
+    let snapshots = Snapshots::new(shared.clone(), seeker.clone(), threads, places.clone());
+    let bridge = Bridge::new(shared.clone(), seeker, Arc::new(Permits::new(threads)));
+    let others = Arc::new(Others::new(places));
+    let router = Router::new(bridge.clone(), snapshots.clone(), Some(others.clone()));
     // The mount is made here and not by the session, which would unmount by path at its end. By then another file system may
     // be mounted there.
     let (connection, device) = attach(at, &options).map_err(refused)?;
@@ -135,7 +154,9 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
         }
     });
     let thread = Mutex::new(Some(thread.map_err(refused)?));
-    let mounted = Mounted { point, device, shared, snapshots, ended, thread };
+    let (base, within) = (point.clone(), None);
+    let mounted =
+        Mounted { point, base, device, options, shared, snapshots, bridge, others, ended, thread, within };
     mounted.read_further_ahead();
     mounted.look_at_cache();
     Ok(mounted)
@@ -210,7 +231,7 @@ impl Mounted {
     /// Whether it is still mounted. Other programs may unmount it, too.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        !self.ended.is_over()
+        !self.ended.is_over() && !self.within.as_ref().is_some_and(Within::is_over)
     }
 
     /// Whether it was just unmounted: the kernel sends no more requests, but some are not finished.
@@ -235,6 +256,13 @@ impl Mounted {
     /// file is open for writing that is to become read-only; [`MountError::Covered`].
     pub fn set_options(&self, options: &MountOptions) -> Result<(), MountError> {
         let point = || self.point.clone();
+        if self.is_within() {
+            // What it has in common with the mount cannot be changed for it alone.
+            return Err(MountError::Remount {
+                point: point(),
+                source: io::ErrorKind::PermissionDenied.into(),
+            });
+        }
         match self.place() {
             Ok(Place::Here) => {}
             Ok(Place::Covered) => return Err(MountError::Covered(point())),
@@ -273,7 +301,7 @@ impl Mounted {
     /// # Errors
     /// The mount is gone, or a write failed.
     pub fn write_back(&self) -> io::Result<()> {
-        place::write_back(self.device, &self.point)
+        place::write_back(self.device, &self.base)
     }
 
     /// Waits until the data that the kernel held back at `since` has arrived and is stored, however long the pool takes.
@@ -291,7 +319,11 @@ impl Mounted {
     /// it.
     pub fn mount_again(&self, at: &MountPoint, options: &MountOptions) -> io::Result<()> {
         let session = &self.shared.session;
-        if at.path() != self.point || session.read_only() != options.read_only || self.has_other_acls() {
+        if self.is_within()
+            || at.path() != self.point
+            || session.read_only() != options.read_only
+            || self.has_other_acls()
+        {
             return Err(io::Error::other("it is mounted otherwise"));
         }
         let fs = self.filesystem().ok_or_else(|| io::Error::other("its contents could not be opened"))?;
@@ -307,7 +339,7 @@ impl Mounted {
     }
 
     fn place(&self) -> io::Result<Place> {
-        self.device.place(&self.point)
+        self.device.place(&self.base)
     }
 
     /// Unmounts. With `force` even while programs use it: their earlier writes are kept, and their later operations fail.
@@ -319,6 +351,17 @@ impl Mounted {
     /// # Panics
     /// If another thread panicked while it unmounted this.
     pub fn unmount(&self, force: bool) -> Result<(), MountError> {
+        if let Some(within) = &self.within {
+            return self.leave(within, force);
+        }
+        if !force && self.is_alive() && !self.shared.trees.is_empty() {
+            return Err(MountError::Busy(self.point.clone()));
+        }
+        self.unmount_all(force)
+    }
+
+    /// As [`Mounted::unmount`], of one with a mount of its own: what is shown in it goes, too.
+    fn unmount_all(&self, force: bool) -> Result<(), MountError> {
         let failed =
             |error: io::Error| MountError::Unmount { point: self.point.clone(), reason: error.to_string() };
         match self.place().map_err(failed)? {
@@ -348,6 +391,9 @@ impl Mounted {
     /// # Panics
     /// If another thread panicked while it unmounted this.
     pub fn wait_unmounted(&self, force: bool) -> Result<(), MountError> {
+        if let Some(within) = &self.within {
+            return self.leave(within, force);
+        }
         let (mut waited, mut keeper) = self.work_off(force);
         if waited == Waited::InUse && force {
             self.take_over();
@@ -465,9 +511,9 @@ impl Mounted {
         }
     }
 
-    /// Finds out how many dirty bytes the kernel may hold for this mount. With `strict_limit` there is a limit for this file
-    /// system, which the kernel reports. Only root can switch it on.
-    fn look_at_cache(&self) {
+    /// Finds out how much of what programs write the kernel may hold. With `strict_limit` that is a bound of this file system
+    /// alone, and the kernel says it; where it is off, only root can switch it on.
+    pub(crate) fn look_at_cache(&self) {
         let folder = format!("/sys/class/bdi/{}", self.device);
         let _ = std::fs::write(format!("{folder}/strict_limit"), "1");
         let number = |name: &str| -> Option<u64> {
@@ -496,7 +542,11 @@ impl std::fmt::Debug for Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Err(error) = self.unmount(false) {
+        if let Some(within) = &self.within {
+            if let Err(error) = self.leave(within, true) {
+                tracing::warn!(%error, "it is shown although nobody keeps it");
+            }
+        } else if let Err(error) = self.unmount_all(false) {
             tracing::warn!(%error, "taken out of sight instead");
             if self.place().is_ok_and(|place| place == Place::Here)
                 && let Err(error) = place::detach(self.device, &self.point)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fuser::{Errno, Generation, INodeNo};
+use fuser::{Errno, Generation};
 use zpl::ObjectId;
 use zpl::session::{Caller, Creation, Held, Target, link_for};
 
@@ -46,7 +46,7 @@ impl Shared {
     /// The link that is shown in place of `dir`.
     pub(crate) fn link_entry(&self, dir: ObjectId) -> Answer<Entry> {
         let stat = self.session.link_stat(dir).map_err(errno::from)?;
-        let attr = attr(&stat, INodeNo(link_for(dir)));
+        let attr = attr(&stat, self.kernel.ino(link_for(dir).ok_or(Errno::ESTALE)?));
         Ok(Entry { attr, generation: Generation(0), attr_ttl: SHORT, entry_ttl: LONG })
     }
 
@@ -59,6 +59,11 @@ impl Shared {
         match self.session.lookup(by, dir, name).map_err(errno::from)? {
             Some(Target::Link(id)) => self.link_entry(id).map(Some),
             Some(Target::Object(id)) => self.entry_in(dir, name, id).map(Some),
+            Some(Target::Tree(id)) => match self.trees.entry(id) {
+                Some(entry) => entry.map(|entry| Some(Entry { entry_ttl: self.entry_ttl(), ..entry })),
+                // It is just about to be shown, or not any more.
+                None => self.entry_in(dir, name, id).map(Some),
+            },
             None if self.session.exact_names() => Ok(None),
             None => Err(Errno::ENOENT),
         }

@@ -1,13 +1,14 @@
 //! State that the threads of a mount share with its owner.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 
 use front::MountOptions;
 use fuser::{Errno, INodeNo};
-use zpl::session::{Checks, Numbers};
-use zpl::{Filesystem, ObjectId, Session};
+use zpl::session::{Checks, Numbers, Slot};
+use zpl::{Filesystem, ObjectId, Session, SnapshotKey};
 
 use crate::errno::{self, Answer};
 use crate::interrupts::Interrupts;
@@ -15,16 +16,19 @@ use crate::kernel::Kernel;
 use crate::lost::Lost;
 use crate::progress::Progress;
 use crate::refresh::Refresh;
+use crate::replies::Entry;
 use crate::threads::thread_count;
 
-/// State that the threads of a mount share with its owner. There is one for the file system and one for each of its open
-/// snapshots.
+/// What the threads of a mount and its owner share: one for the file system, one for each of its snapshots that somebody
+/// looks into, and one for each other file system that is shown in place of a directory.
 pub(crate) struct Shared {
     /// The session: contents and permissions of the mount.
     pub(crate) session: Arc<Session>,
     /// The kernel's caches of it.
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) lost: Lost,
+    /// What is shown in place of directories.
+    pub(crate) trees: Trees,
     /// Files whose sizes are being set in the kernel.
     pub(crate) refresh: Refresh,
     /// Requests that programs wait for.
@@ -38,10 +42,51 @@ pub(crate) struct Shared {
     broken: Arc<AtomicBool>,
 }
 
+/// The file systems that are shown in place of directories. Messages look at it only when they come upon such a directory.
+#[derive(Default)]
+pub(crate) struct Trees(RwLock<HashMap<ObjectId, Arc<Shared>>>);
+
+impl Trees {
+    /// The root of the one in place of `dir`, which the kernel knows once more then; `None` if there is none.
+    pub(crate) fn entry(&self, dir: ObjectId) -> Option<Answer<Entry>> {
+        // With the lock: it counts before `take_out` may find that the kernel knows nothing.
+        let trees = self.0.read().expect("no code panics while holding the trees");
+        trees.get(&dir).map(|tree| tree.entry(tree.root()))
+    }
+
+    /// What the root of the one in place of `dir` is called.
+    pub(crate) fn root(&self, dir: ObjectId) -> Option<INodeNo> {
+        let trees = self.0.read().expect("no code panics while holding the trees");
+        trees.get(&dir).map(|tree| tree.kernel.ino(tree.root()))
+    }
+
+    pub(crate) fn put(&self, dir: ObjectId, tree: Arc<Shared>) {
+        self.0.write().expect("no code panics while holding the trees").insert(dir, tree);
+    }
+
+    /// Takes out the one in place of `dir` if `may` says so; nobody enters it meanwhile. Gives what `may` says.
+    pub(crate) fn take_out(&self, dir: ObjectId, may: impl FnOnce() -> bool) -> bool {
+        let mut trees = self.0.write().expect("no code panics while holding the trees");
+        let may = may();
+        if may {
+            trees.remove(&dir);
+        }
+        may
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.read().expect("no code panics while holding the trees").is_empty()
+    }
+}
+
+/// The user who serves a mount: owns what is made up.
+fn owner() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
 impl Shared {
     pub(crate) fn new(fs: Filesystem, options: &MountOptions, writeback: bool) -> Shared {
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let session = Session::new(fs, Checks::Kernel, &options.settings(), owner);
+        let session = Session::new(fs, Checks::Kernel, &options.settings(), owner());
         let kernel = Arc::new(Kernel::new(Numbers::of_head(INodeNo::ROOT.0), session.root()));
         session.set_cache(kernel.clone());
         Shared {
@@ -49,6 +94,7 @@ impl Shared {
             session: Arc::new(session),
             kernel,
             lost: Lost::default(),
+            trees: Trees::default(),
             refresh: Refresh::default(),
             interrupts: Arc::default(),
             progress: Arc::new(Progress::new(thread_count(options))),
@@ -65,10 +111,38 @@ impl Shared {
             session: Arc::new(session),
             kernel,
             lost: Lost::default(),
+            trees: Trees::default(),
             refresh: Refresh::default(),
             interrupts: self.interrupts.clone(),
             progress: self.progress.clone(),
             writeback: false,
+            sees_opens: self.sees_opens,
+            broken: self.broken.clone(),
+        }
+    }
+
+    /// For another file system, which is shown in the same mount at `slot`.
+    pub(crate) fn of_tree(
+        &self,
+        fs: Filesystem,
+        options: &MountOptions,
+        (key, slot): (SnapshotKey, Slot),
+    ) -> Shared {
+        let session = Session::new(fs, Checks::Kernel, &options.settings(), owner());
+        session.set_heeds_acls(self.session.heeds_acls());
+        let kernel = Kernel::new(Numbers::of_tree(key, session.root(), slot), session.root());
+        kernel.connect_as(&self.kernel);
+        let kernel = Arc::new(kernel);
+        session.set_cache(kernel.clone());
+        Shared {
+            session: Arc::new(session),
+            kernel,
+            lost: Lost::default(),
+            trees: Trees::default(),
+            refresh: Refresh::default(),
+            interrupts: self.interrupts.clone(),
+            progress: self.progress.clone(),
+            writeback: self.writeback,
             sees_opens: self.sees_opens,
             broken: self.broken.clone(),
         }

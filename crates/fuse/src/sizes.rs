@@ -20,32 +20,46 @@ use zpl::{Filesystem, ObjectId};
 use crate::attributes::to_system;
 use crate::device::Device;
 use crate::place;
-use crate::refresh::Refresh;
+use crate::shared::Shared;
 
 /// A truncation fails once when pages are dropped that were written in the meantime.
 const TRIES: usize = 2;
 
-/// Sets the sizes of `resized`, for which this thread called [`Refresh::begin`], in the kernel. Each comes with the size
+/// A file whose size the kernel is told.
+struct Resized {
+    id: ObjectId,
+    /// What programs see as its number.
+    shown: u64,
+    /// The size that the kernel has.
+    size: u64,
+}
+
+/// Sets the sizes of `resized`, for which this thread called [`crate::refresh::Refresh::begin`], in the kernel. Each comes with the size
 /// that the kernel has. Returns the files for which it failed. Do not call it from a thread that serves requests.
 pub(crate) fn tell(
-    refresh: &Refresh,
+    shared: &Shared,
     fs: &Filesystem,
-    (device, point): (Device, &Path),
+    place: (Device, &Path),
     resized: &[(ObjectId, u64)],
 ) -> HashSet<ObjectId> {
     let mut failed = HashSet::new();
     for &(id, size) in resized {
-        if let Err(error) = tell_size(fs, (device, point), id, size) {
+        let file = Resized { id, shown: shared.kernel.shown(id).0, size };
+        if let Err(error) = tell_size(fs, place, &file) {
             tracing::debug!(object = id.0, %error, "programs lose a file whose contents were exchanged");
             failed.insert(id);
         } else {
-            refresh.end(id);
+            shared.refresh.end(id);
         }
     }
     failed
 }
 
-fn tell_size(fs: &Filesystem, (device, point): (Device, &Path), id: ObjectId, size: u64) -> io::Result<()> {
+fn tell_size(
+    fs: &Filesystem,
+    (device, point): (Device, &Path),
+    &Resized { id, shown, size }: &Resized,
+) -> io::Result<()> {
     let stat = fs.stat(id).map_err(io::Error::other)?;
     let path = fs.path_of(id).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
     let path = path.strip_prefix(b"/").unwrap_or(&path);
@@ -53,7 +67,7 @@ fn tell_size(fs: &Filesystem, (device, point): (Device, &Path), id: ObjectId, si
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = File::from(openat2(root, OsStr::from_bytes(path), flags, Mode::empty(), beneath)?);
-    if found.metadata()?.ino() != id.0 || Device::of(&found)? != device {
+    if found.metadata()?.ino() != shown || Device::of(&found)? != device {
         return Err(io::ErrorKind::NotFound.into());
     }
     let file = File::options().write(true).open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;

@@ -14,4 +14,4 @@ mod router;
 mod table;
 
 pub(crate) use opened::Snapshots;
-pub(crate) use router::Router;
+pub(crate) use router::{Others, Router};

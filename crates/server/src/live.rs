@@ -135,6 +135,13 @@ impl Live {
         self.mounts.without_xattrs()
     }
 
+    /// Those that are shown within other mounts of this user, and whether each may be read alone: the kernel does not know
+    /// them.
+    #[must_use]
+    pub fn shown_within(&self) -> Vec<(PathBuf, bool)> {
+        self.mounts.shown_within()
+    }
+
     /// As [`Live::mounts`], by paths through the mounts above. A file system that cannot be mounted inside a user's own
     /// mount is in the runtime directory and reached by a link.
     #[must_use]

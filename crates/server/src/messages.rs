@@ -167,6 +167,10 @@ pub struct Status {
     /// Those of them that are mounted with `noxattr`, which the kernel does not show.
     #[serde(default)]
     pub without_xattrs: Vec<String>,
+    /// Those of them that are shown within other mounts, which the kernel does not know; with each, whether it may be read
+    /// alone.
+    #[serde(default)]
+    pub within: Vec<(PathBuf, bool)>,
     /// The directories of the encryption roots whose keys are loaded.
     #[serde(default)]
     pub keys: Vec<u64>,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use front::{MountOptions, Mounted, Mounter};
+use front::{MountOptions, MountPoint, Mounted, Mounter};
 use pool::{DatasetInfo, Pool, SnapshotKey};
 use zpl::Filesystem;
 use zpl::session::Notice;
@@ -23,7 +23,7 @@ use crate::Runtime;
 use crate::beneath::Identity;
 use crate::messages::{Elsewhere, Moved};
 use crate::plan::{CanMount, Overrides, Plan, Target, Told};
-use crate::points::{Link, Point, looks_made};
+use crate::points::{Link, Point, innermost, looks_made};
 
 pub use changes::{BeginError, Change, Kind};
 pub use exchange::Exchanged;
@@ -36,8 +36,12 @@ const BUSY_PAUSES: [Duration; 3] =
 struct Mount {
     dataset: String,
     point: PathBuf,
-    /// The link shown at its mount point, if that lies in another mount.
-    link: Option<Link>,
+    /// The folder where it belongs. Not the same as `point` where a link is shown there.
+    folder: PathBuf,
+    /// Where its files are found: by this path it lies within the mounts above it.
+    seen: PathBuf,
+    /// What is shown in the place where the file system belongs, if that is in another mount.
+    link: Option<Arc<Link>>,
     /// What the properties say.
     planned: MountOptions,
     /// What was asked for besides.
@@ -63,11 +67,6 @@ impl Mount {
             overrides: self.overrides,
             told: self.told.then(|| self.point.clone()),
         }
-    }
-
-    /// The path of its files through the mounts above.
-    fn seen_at(&self) -> &Path {
-        self.link.as_ref().map_or(&self.point, |link| &link.inside.wanted)
     }
 }
 
@@ -150,11 +149,18 @@ impl Mounts {
         table.iter().filter(|mount| mount.overrides.no_xattr).map(|mount| mount.dataset.clone()).collect()
     }
 
+    /// Those that are shown within other mounts, and whether each may be read alone.
+    pub(crate) fn shown_within(&self) -> Vec<(PathBuf, bool)> {
+        let table = self.table();
+        let within = table.iter().filter(|mount| mount.handle.is_within());
+        within.map(|mount| (mount.point.clone(), mount.handle.session().read_only())).collect()
+    }
+
     /// As [`Mounts::list`], by the paths that lead through the mounts above.
     pub(crate) fn seen(&self) -> Vec<(String, PathBuf)> {
         self.notice_unmounted();
         let mut seen: Vec<_> =
-            self.table().iter().map(|mount| (mount.dataset.clone(), mount.seen_at().to_path_buf())).collect();
+            self.table().iter().map(|mount| (mount.dataset.clone(), mount.seen.clone())).collect();
         seen.sort_by(|a, b| a.1.cmp(&b.1));
         seen
     }
@@ -163,9 +169,7 @@ impl Mounts {
     pub(crate) fn folders(&self, datasets: &[String]) -> Vec<PathBuf> {
         let table = self.table();
         let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
-        wanted
-            .map(|mount| mount.link.as_ref().map_or(&mount.point, |link| &link.inside.place).clone())
-            .collect()
+        wanted.map(|mount| mount.folder.clone()).collect()
     }
 
     /// Whether the table has a mount of `dataset`; [`Mounts::notice_unmounted`] brings the table up to date.
@@ -230,56 +234,111 @@ impl Mounts {
         }
         let Point { at, made, inside, why, notes } =
             Point::prepare(plan, &wanted, &self.runtime).map_err(MountError::Folder)?;
-        let point = at.path().to_owned();
-        let folder = inside.as_ref().map_or(&point, |inside| &inside.place);
-        if (made || plan.inherits && looks_made(folder))
-            && let Ok(identity) = Identity::at(folder)
+        let folder = at.path().to_owned();
+        if (made || plan.inherits && looks_made(&folder))
+            && let Ok(identity) = Identity::at(&folder)
         {
             self.made().insert(folder.clone(), identity);
         }
-        let place = inside.as_ref().map_or_else(|| at.link(), |inside| inside.place.clone());
-        if !plan.overlay && fs::read_dir(place).map_err(MountError::Folder)?.next().is_some() {
+        if !plan.overlay && fs::read_dir(at.link()).map_err(MountError::Folder)?.next().is_some() {
             return Err(MountError::NotEmpty(wanted));
         }
         let options = Mount::options(&plan.options, overrides);
-        let handle = match self.mount_left(&plan.dataset, &at, &options)? {
-            Some(handle) => handle,
-            None => {
-                let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
-                self.mounter.mount_on(fs, &at, &options)?
-            }
+        let seen = if inside { self.seen_through(&folder) } else { folder.clone() };
+        let (handle, link) = match inside {
+            false => (self.mount_on(pool, plan, &at, &options)?, None),
+            true => self.mount_inside(pool, plan, &at, &options)?,
         };
+        let point = handle.point().to_owned();
         tracing::info!(dataset = plan.dataset, point = %point.display(), "mounted");
-        let handles: Vec<_> = self.table().iter().map(|mount| mount.handle.clone()).collect();
-        let link = inside.and_then(|inside| Link::show(&inside, &point, handles.into_iter()));
-        let why = why.map(|why| match (why, &link) {
-            (Elsewhere::Within, Some(_)) => Elsewhere::Linked,
-            (why, _) => why,
-        });
+        let beside = if link.is_some() { Elsewhere::Linked } else { Elsewhere::Within };
+        let why = why.or_else(|| (inside && !handle.is_within()).then_some(beside));
         let dataset = plan.dataset.clone();
         let moved = why.map(|why| Moved { dataset: dataset.clone(), wanted, point: point.clone(), why });
-        let planned = plan.options.clone();
-        let mount = Mount { dataset, point, link, planned, overrides, told: plan.told, handle };
-        self.table().push(mount);
+        let (planned, told) = (plan.options.clone(), plan.told);
+        self.table().push(Mount { dataset, point, folder, seen, link, planned, overrides, told, handle });
         self.show_lost_links();
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         self.notes().extend(notes);
         Ok(moved)
     }
 
+    /// Mounts on a folder.
+    fn mount_on(
+        &self,
+        pool: &Pool,
+        plan: &Plan,
+        at: &MountPoint,
+        options: &MountOptions,
+    ) -> Result<Arc<dyn Mounted>, MountError> {
+        if let Some(handle) = self.mount_left(&plan.dataset, at, options)? {
+            return Ok(handle);
+        }
+        let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
+        Ok(self.mounter.mount_on(fs, at, options)?)
+    }
+
+    /// Has the mount that `at` lies in show a file system there. Where it cannot, the file system is mounted beside that
+    /// mount, which shows a link.
+    fn mount_inside(
+        &self,
+        pool: &Pool,
+        plan: &Plan,
+        at: &MountPoint,
+        options: &MountOptions,
+    ) -> Result<(Arc<dyn Mounted>, Option<Arc<Link>>), MountError> {
+        self.await_left(&plan.dataset)?;
+        if let Some((parent, _)) = innermost(at.path(), self.handles().into_iter()) {
+            let fs = Filesystem::open(pool.open(&plan.dataset)?)?;
+            if parent.can_hold(&fs, options) {
+                let info = pool.dataset(&plan.dataset)?;
+                let key = SnapshotKey { id: info.id, guid: info.phys.guid };
+                match parent.hold(fs, key, at, options) {
+                    Ok(handle) => return Ok((handle, None)),
+                    Err(error) => tracing::warn!(dataset = plan.dataset, %error, "a link is shown instead"),
+                }
+            }
+        }
+        let beside = Point::beside(plan, &self.runtime).map_err(MountError::Folder)?;
+        let handle = self.mount_on(pool, plan, &beside, options)?;
+        let link = Link::show(at.path(), handle.point(), self.handles().into_iter());
+        Ok((handle, link.map(Arc::new)))
+    }
+
+    /// The path to a folder in a mount that leads through the mounts above.
+    fn seen_through(&self, folder: &Path) -> PathBuf {
+        let Some((parent, path)) = innermost(folder, self.handles().into_iter()) else {
+            return folder.to_owned();
+        };
+        let table = self.table();
+        let above = table.iter().find(|mount| Arc::ptr_eq(&mount.handle, &parent));
+        above.map_or_else(|| folder.to_owned(), |above| above.seen.join(path))
+    }
+
+    fn handles(&self) -> Vec<Arc<dyn Mounted>> {
+        self.table().iter().map(|mount| mount.handle.clone()).collect()
+    }
+
     /// Shows links again after the mount that contains them was mounted again.
     fn show_lost_links(&self) {
         let (handles, lost): (Vec<_>, Vec<_>) = {
             let table = self.table();
-            let lost = table.iter().filter(|mount| mount.link.as_ref().is_some_and(Link::is_lost));
+            let lost = table.iter().filter(|mount| mount.link.as_ref().is_some_and(|link| link.is_lost()));
             let lost = lost.filter_map(|mount| {
-                let inside = mount.link.as_ref()?.inside.clone();
-                Some((mount.dataset.clone(), mount.point.clone(), inside))
+                let place = mount.link.as_ref()?.place.clone();
+                Some((mount.dataset.clone(), mount.point.clone(), place))
             });
             (table.iter().map(|mount| mount.handle.clone()).collect(), lost.collect())
         };
-        for (dataset, point, inside) in lost {
-            let Some(link) = Link::show(&inside, &point, handles.iter().cloned()) else { continue };
+        for handle in handles.iter().filter(|handle| handle.is_hidden()) {
+            let Some((_, path)) = innermost(handle.point(), handles.iter().cloned()) else { continue };
+            if let Err(error) = handle.show_again(&path) {
+                tracing::warn!(point = %handle.point().display(), %error, "a file system is not shown any more");
+            }
+        }
+        for (dataset, point, place) in lost {
+            let Some(link) = Link::show(&place, &point, handles.iter().cloned()) else { continue };
+            let link = Arc::new(link);
             let mut table = self.table();
             match table.iter_mut().find(|mount| mount.dataset == dataset && mount.point == point) {
                 Some(mount) => mount.link = Some(link),
@@ -372,12 +431,17 @@ impl Mounts {
         let mut wanted: Vec<(PathBuf, Down, Arc<dyn Mounted>)> = {
             let table = self.table();
             let wanted = table.iter().filter(|mount| datasets.contains(&mount.dataset));
-            wanted.map(|m| (m.seen_at().to_path_buf(), m.as_it_is(), m.handle.clone())).collect()
+            wanted.map(|m| (m.seen.clone(), m.as_it_is(), m.handle.clone())).collect()
         };
         wanted.sort_by(|a, b| b.0.cmp(&a.0));
         let mut down = Vec::new();
         let mut failed = None;
         for (_, mount, handle) in wanted {
+            if handle.is_within() {
+                // Links that it shows count as its use.
+                let links: Vec<_> = self.table().iter().filter_map(|mount| mount.link.clone()).collect();
+                links.iter().filter(|link| link.is_in(&handle)).for_each(|link| link.hide());
+            }
             if let Err(error) = unmount(&*handle, force) {
                 failed = Some(Unmounted::of(handle.point(), error));
                 break;
@@ -390,6 +454,7 @@ impl Mounts {
             None => Ok(down),
             Some(error) => {
                 self.mount_again(pool, &down);
+                self.show_lost_links();
                 Err(error)
             }
         }
@@ -428,7 +493,9 @@ impl Mounts {
     pub(crate) fn write_back(&self) {
         let with_held =
             |mount: &Mount| (mount.dataset.clone(), mount.handle.clone(), mount.handle.clone().held());
-        let mounts: Vec<_> = self.table().iter().map(with_held).collect();
+        // The mount that another one is shown in hands over for both.
+        let mounts: Vec<_> =
+            self.table().iter().filter(|mount| !mount.handle.is_within()).map(with_held).collect();
         for (dataset, handle, _) in &mounts {
             if let Err(error) = handle.write_back() {
                 tracing::warn!(dataset, %error, "not written back");
@@ -464,7 +531,7 @@ impl Mounts {
     /// Before a snapshot is destroyed: every mount that has it open closes it. After a promotion, this may be the mount of
     /// another file system than its own.
     pub(crate) fn let_go_of(&self, key: SnapshotKey, leaf: &str) {
-        let handles: Vec<_> = self.table().iter().map(|mount| mount.handle.clone()).collect();
+        let handles = self.handles();
         handles.iter().for_each(|handle| handle.let_go_of_snapshot(key, leaf.as_bytes()));
     }
 

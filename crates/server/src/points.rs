@@ -1,16 +1,19 @@
 //! Mount points: making and removing their folders, and links for those on which a user cannot mount.
 //!
-//! `fusermount3` mounts as root, and the kernel lets only the owner into a user's FUSE mount. So nothing can be mounted
-//! below a user's own mount. Such a file system is mounted in a folder of the runtime directory. The server of the upper
-//! mount shows a symbolic link in the place of the folder (docs/decisions/0011).
+//! `fusermount3` becomes root to mount, and the kernel lets nobody into a user's FUSE mount but that user. So below a
+//! user's own mount nothing can be mounted. The server of that mount shows the file system in place of the folder
+//! (docs/decisions/0026). One that must be mounted with other options than that mount goes into a folder of the runtime
+//! directory, and the server shows a symbolic link to it in its place.
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use front::{MountPoint, Mounted};
+use zpl::session::{Cover, Covered};
 
 use crate::beneath::{self, Found};
 use crate::messages::Elsewhere;
@@ -20,25 +23,16 @@ use crate::{Runtime, mountinfo};
 /// Where a file system goes.
 #[derive(Debug)]
 pub(crate) struct Point {
-    /// The folder it is mounted on.
+    /// The folder where the file system belongs.
     pub at: MountPoint,
-    /// The folder where the file system belongs was made for this.
+    /// It was made for this.
     pub made: bool,
-    /// The folder in a mount of this user where the file system belongs.
-    pub inside: Option<Inside>,
-    /// Why it is not at its mount point; `None` if it is.
+    /// It lies in a mount of this user, where nothing can be mounted.
+    pub inside: bool,
+    /// Why it is not where it belongs; `None`: it is.
     pub why: Option<Elsewhere>,
     /// Remarks for the user who mounts.
     pub notes: Vec<String>,
-}
-
-/// A folder in a mount of this user.
-#[derive(Clone, Debug)]
-pub(crate) struct Inside {
-    /// By the path in the property.
-    pub wanted: PathBuf,
-    /// By the path without symbolic links.
-    pub place: PathBuf,
 }
 
 impl Point {
@@ -50,7 +44,7 @@ impl Point {
         if plan.told {
             // The user of the command chose the folder, not the pool.
             let at = MountPoint::open(wanted)?;
-            return Ok(Point { at, made: false, inside: None, why: None, notes: Vec::new() });
+            return Ok(Point { at, made: false, inside: false, why: None, notes: Vec::new() });
         }
         let folder = plan::place(wanted, runtime);
         let why = (folder != wanted).then_some(Elsewhere::NotYours);
@@ -63,40 +57,60 @@ impl Point {
             )
         };
         let notes = removed.into_iter().map(note).collect();
-        let place = at.path().to_owned();
-        if !is_in_own_mount(&place)? {
-            return Ok(Point { at, made, inside: None, why, notes });
-        }
-        let Found { at, .. } = beneath::folder(Path::new("/"), &runtime.within(&plan.dataset))?;
-        let inside = Some(Inside { wanted: folder, place });
-        Ok(Point { at, made, inside, why: why.or(Some(Elsewhere::Within)), notes })
+        let inside = is_in_own_mount(at.path())?;
+        Ok(Point { at, made, inside, why, notes })
     }
+
+    /// The folder of the runtime directory for what cannot be shown in its place.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn beside(plan: &Plan, runtime: &Runtime) -> io::Result<MountPoint> {
+        Ok(beneath::folder(Path::new("/"), &runtime.within(&plan.dataset))?.at)
+    }
+}
+
+/// The innermost of `mounts` that `place` lies in, and the path from its root.
+pub(crate) fn innermost<'a>(
+    place: &'a Path,
+    mounts: impl Iterator<Item = Arc<dyn Mounted>>,
+) -> Option<(Arc<dyn Mounted>, PathBuf)> {
+    let above =
+        mounts.filter(|mount| mount.is_alive() && place != mount.point() && place.starts_with(mount.point()));
+    let parent = above.max_by_key(|mount| mount.point().as_os_str().len())?;
+    let path = place.strip_prefix(parent.point()).ok()?.to_owned();
+    Some((parent, path))
 }
 
 /// A link that a mount shows in place of a folder in it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub inside: Inside,
+    /// The folder, by the path that leads through no symbolic link.
+    pub place: PathBuf,
     /// An unmount of that one does not wait for this link.
     parent: Weak<dyn Mounted>,
-    shown: zpl::session::ShownLink,
+    /// `None` when it is hidden.
+    covered: Mutex<Option<Covered>>,
 }
 
 impl Link {
-    /// Shows a link to `point` at `inside`, in the innermost of `mounts` that contains it. `None` if none contains it, or on
-    /// failure.
+    /// Has the innermost of `mounts` that `place` lies in show a link to `point` there; `None` where none does, or it
+    /// cannot.
     pub(crate) fn show(
-        inside: &Inside,
+        place: &Path,
         point: &Path,
         mounts: impl Iterator<Item = Arc<dyn Mounted>>,
     ) -> Option<Link> {
-        let above = mounts.filter(|mount| mount.is_alive() && inside.place.starts_with(mount.point()));
-        let parent = above.max_by_key(|mount| mount.point().as_os_str().len())?;
-        let path = inside.place.strip_prefix(parent.point()).ok()?;
-        match parent.session().show_link(path, point) {
-            Ok(shown) => Some(Link { inside: inside.clone(), parent: Arc::downgrade(&parent), shown }),
+        let (parent, path) = innermost(place, mounts)?;
+        let target = Cover::Link(point.as_os_str().as_bytes().to_vec());
+        match parent.session().cover(&path, target) {
+            Ok(covered) => Some(Link {
+                place: place.to_owned(),
+                parent: Arc::downgrade(&parent),
+                covered: Mutex::new(Some(covered)),
+            }),
             Err(error) => {
-                tracing::warn!(place = %inside.place.display(), %error, "no link is shown");
+                tracing::warn!(place = %place.display(), %error, "no link is shown");
                 None
             }
         }
@@ -104,14 +118,25 @@ impl Link {
 
     /// Has the folder itself shown again.
     pub(crate) fn hide(&self) {
-        if let Some(parent) = self.parent.upgrade() {
-            parent.session().hide_link(&self.shown);
+        let covered = self.covered().take();
+        if let (Some(parent), Some(covered)) = (self.parent.upgrade(), covered) {
+            parent.session().uncover(&covered);
         }
+    }
+
+    fn covered(&self) -> MutexGuard<'_, Option<Covered>> {
+        self.covered.lock().expect("no code panics while holding the place of a link")
+    }
+
+    /// Whether `mount` shows it.
+    pub(crate) fn is_in(&self, mount: &Arc<dyn Mounted>) -> bool {
+        self.parent.upgrade().is_some_and(|parent| Arc::ptr_eq(&parent, mount))
     }
 
     /// Whether it is no longer shown, because its mount or its directory is gone.
     pub(crate) fn is_lost(&self) -> bool {
-        self.parent.upgrade().is_none_or(|parent| !parent.is_alive() || !parent.session().shows(&self.shown))
+        let Some(covered) = self.covered().clone() else { return true };
+        self.parent.upgrade().is_none_or(|parent| !parent.is_alive() || !parent.session().covers(&covered))
     }
 }
 

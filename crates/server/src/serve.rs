@@ -423,15 +423,15 @@ impl Server {
     }
 
     fn status(&self) -> Status {
-        let commands = self.state().connections.values().filter(|c| c.stop.is_some()).count();
         Status {
             pool: self.live.name().to_owned(),
             pid: std::process::id(),
             uptime: self.started.elapsed().as_secs(),
             mounts: self.live.mounts(),
             without_xattrs: self.live.without_xattrs(),
+            within: self.live.shown_within(),
             keys: self.live.pool().map(|pool| pool.loaded_keys()).unwrap_or_default(),
-            commands,
+            commands: self.state().connections.values().filter(|c| c.stop.is_some()).count(),
             leases: self.leases.load(Ordering::Relaxed),
         }
     }

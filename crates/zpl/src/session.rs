@@ -39,7 +39,7 @@ pub use control::{Meaning, SNAPSHOT};
 pub use difference::{Difference, difference, names_of};
 pub use flags::FlagChange;
 pub use handles::{Handles, Held};
-pub use links::ShownLink;
+pub use links::{Cover, Covered};
 pub use names::{Creation, Rename, Target};
 pub use notices::{Cache, Notice};
 pub use numbers::{Folder, Node, Numbers, Slot, is_made_up, is_shown_link, link_for, root_of};

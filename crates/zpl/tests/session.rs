@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use support::Bed;
 use zpl::session::{
-    Atime, Cache, Caller, Change, Checks, Creation, Folder, Meaning, Notice, Opening, Position, SNAPSHOT,
-    Settings, Target,
+    Atime, Cache, Caller, Change, Checks, Cover, Creation, Folder, Meaning, Notice, Opening, Position,
+    SNAPSHOT, Settings, Target,
 };
 use zpl::{CONTROL, Error, FileKind, ObjectId, Session, XattrMode};
 
@@ -106,7 +106,7 @@ fn a_write_by_another_user_drops_set_ids_and_notifies_caches() {
     assert!(told.0.lock().unwrap().is_empty());
     session.write(&alice(), Position { file, offset: 0 }, b"by alice").unwrap();
     assert_eq!(session.stat(file).unwrap().mode, 0o755);
-    session.show_link(Path::new("program"), Path::new("/elsewhere")).unwrap_err();
+    session.cover(Path::new("program"), Cover::Tree).unwrap_err();
     assert_eq!(*told.0.lock().unwrap(), [format!("{:?}", Notice::Attributes(file))]);
 }
 

@@ -21,7 +21,7 @@ impl Operand {
     /// A place that is none.
     pub fn read(word: &str, around: &Surroundings) -> Result<Option<Operand>, PlaceError> {
         let inside = |path: &Path| {
-            let place = client::place_of(&around.path(path))?;
+            let place = client::place_of(&around.path(path), around)?;
             match Place::parse(OsStr::new(&place)) {
                 Ok(Place::InPool(place)) => Some(place),
                 _ => None,

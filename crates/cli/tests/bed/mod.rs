@@ -4,6 +4,7 @@
 pub mod craft;
 pub mod images;
 pub mod live;
+pub mod person;
 pub mod streams;
 
 use std::path::{Path, PathBuf};

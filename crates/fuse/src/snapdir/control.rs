@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuser::{FileAttr, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use zpl::ObjectId;
 use zpl::session::{Folder, Meaning};
 
 use super::opened::Snapshots;
@@ -14,6 +15,16 @@ use crate::listing::{add_name, each};
 use crate::replies::Entry;
 
 impl Snapshots {
+    /// What something made up in this file system is called in the mount.
+    pub(crate) fn called(&self, id: ObjectId) -> INodeNo {
+        INodeNo(self.head.kernel.numbers.of(id))
+    }
+
+    /// What a folder is called.
+    pub(crate) fn number(&self, folder: Folder) -> INodeNo {
+        self.called(ObjectId(folder.number()))
+    }
+
     /// A folder, and how long the kernel may cache its name.
     fn folder(&self, folder: Folder, entry_ttl: Duration) -> Answer<Entry> {
         let attr = self.folder_attr(folder)?;
@@ -41,14 +52,14 @@ impl Snapshots {
     /// What `stat` shows of a folder.
     pub(crate) fn folder_attr(&self, folder: Folder) -> Answer<FileAttr> {
         let stat = self.head.session.folder_stat(folder).map_err(errno::from)?;
-        Ok(attr(&stat, INodeNo(folder.number())))
+        Ok(attr(&stat, self.number(folder)))
     }
 
     pub(crate) fn list(&self, within: Folder, cookie: u64, reply: &mut ReplyDirectory) -> Answer<()> {
         let next = |cookie| self.head.session.list_control(within, cookie).map_err(errno::from);
         each(cookie, next, |entry| {
             let name = OsStr::from_bytes(&entry.name);
-            reply.add(INodeNo(entry.id.0), entry.cookie, FileType::Directory, name)
+            reply.add(self.called(entry.id), entry.cookie, FileType::Directory, name)
         })
     }
 
@@ -60,7 +71,7 @@ impl Snapshots {
         reply: &mut ReplyDirectoryPlus,
     ) -> Answer<()> {
         let next = |cookie| self.head.session.list_control(within, cookie).map_err(errno::from);
-        each(cookie, next, |entry| add_name(entry, INodeNo(entry.id.0), reply))
+        each(cookie, next, |entry| add_name(entry, self.called(entry.id), reply))
     }
 }
 

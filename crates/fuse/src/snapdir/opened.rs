@@ -18,6 +18,7 @@ use crate::bridge::Bridge;
 use crate::device::Device;
 use crate::errno::{self, Answer};
 use crate::permits::Permits;
+use crate::places::{Owner, Places};
 use crate::replies::Entry;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
@@ -43,9 +44,14 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    pub(crate) fn new(head: Arc<Shared>, seeker: Arc<Seeker>, threads: usize) -> Arc<Snapshots> {
+    pub(crate) fn new(
+        head: Arc<Shared>,
+        seeker: Arc<Seeker>,
+        threads: usize,
+        places: Arc<Places>,
+    ) -> Arc<Snapshots> {
         let told = Mutex::new(head.fs().map_or(SnapDir::Hidden, |fs| fs.snapdir()));
-        let (state, place) = (Mutex::default(), OnceLock::new());
+        let (state, place) = (Mutex::new(State::new(places)), OnceLock::new());
         Arc::new_cyclic(|this| Snapshots { head, seeker, this: this.clone(), threads, state, told, place })
     }
 
@@ -79,10 +85,12 @@ impl Snapshots {
         if let Some(bridge) = state.enter(key) {
             return Ok(bridge);
         }
-        let slot = state.free_slot(key).ok_or(Errno::ENFILE)?;
+        let owner = Owner::Snapshot(self.head.kernel.numbers.slot());
+        let slot = state.places.take(key.id, owner).ok_or(Errno::ENFILE)?;
+        let root = self.called(root).0;
         let shared = Arc::new(self.head.of_snapshot(fs, Numbers::of_snapshot(key, root, slot)));
-        let permits = Permits::new(self.threads);
-        let bridge = Arc::new(Bridge { shared, seeker: self.seeker.clone(), permits });
+        let permits = Arc::new(Permits::new(self.threads));
+        let bridge = Bridge::new(shared, self.seeker.clone(), permits);
         state.slots.insert(key, slot);
         let opened = Opened { key, bridge: bridge.clone(), used: state.time };
         state.open.insert(slot, opened);
@@ -297,9 +305,7 @@ impl Snapshots {
 
     /// Makes the kernel drop what it can of the snapshot `name`. The kernel keeps used nodes, but detached from the folder.
     fn expel(&self, name: &[u8]) {
-        self.head
-            .kernel
-            .tell(|kernel| kernel.inval_entry(INodeNo(Folder::Snapshots.number()), name_of(name)));
+        self.head.kernel.tell(|kernel| kernel.inval_entry(self.number(Folder::Snapshots), name_of(name)));
     }
 
     /// Makes the kernel look up a snapshot, as programs do. This attaches its known nodes to the folder again.
@@ -331,10 +337,20 @@ impl Snapshots {
 
     /// The mount ends.
     pub(crate) fn clear(&self) {
-        let state = std::mem::take(&mut *self.state());
-        for opened in state.open.values() {
+        let mut state = self.state();
+        let open = std::mem::take(&mut state.open);
+        for opened in open.values() {
             opened.bridge.session.release_all();
+            state.closes(opened);
         }
+        state.roots.clear();
+        drop(state);
+    }
+
+    /// Whether the kernel knows nothing of any snapshot, nor of a root of one. What is open then, it may name no more.
+    pub(crate) fn are_forgotten(&self) -> bool {
+        let state = self.state();
+        state.roots.is_empty() && state.open.values().all(Opened::is_idle)
     }
 }
 

@@ -1,11 +1,13 @@
-//! Sends each message to the owner of its node: the mounted file system, one of its snapshots, or the folders of `.zfs`.
+//! Each message goes to whom its node belongs to: the file system that is mounted, one of its snapshots, what is made up
+//! between the two, or another file system that is shown in place of a directory, with all that belongs to that.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -14,7 +16,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
-use zpl::session::{Folder, Node, SNAPSHOT, is_acl, link_for};
+use zpl::session::{Folder, Node, SNAPSHOT, Slot, is_acl};
 use zpl::{CONTROL, ObjectId, Session};
 
 use super::control::folder_ttl;
@@ -23,12 +25,61 @@ use crate::attributes::{LONG, SHORT, attr};
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
 use crate::limits::{CAPABILITY, CAPABILITY_LEN};
+use crate::places::{Owner, Places};
 use crate::replies::{Entry, reply_entry, reply_sized};
 
-/// A mounted file system with its snapshots, as the crate `fuser` calls it.
+/// A file system with its snapshots, as the crate `fuser` calls it.
 pub(crate) struct Router {
-    head: Bridge,
+    head: Arc<Bridge>,
     snapshots: Arc<Snapshots>,
+    /// The others in the mount; only the one that is mounted has them.
+    others: Option<Arc<Others>>,
+}
+
+/// The file systems that are shown within a mount, wherever in it, by their places.
+pub(crate) struct Others {
+    routers: RwLock<HashMap<Slot, Arc<Router>>>,
+    pub(crate) places: Arc<Places>,
+}
+
+impl Others {
+    pub(crate) fn new(places: Arc<Places>) -> Others {
+        Others { routers: RwLock::default(), places }
+    }
+
+    pub(crate) fn put(&self, slot: Slot, router: Router) {
+        let mut routers = self.routers.write().expect("no code panics while holding the routers");
+        routers.insert(slot, Arc::new(router));
+    }
+
+    pub(crate) fn take_out(&self, slot: Slot) -> Option<Arc<Router>> {
+        self.routers.write().expect("no code panics while holding the routers").remove(&slot)
+    }
+
+    fn get(&self, slot: Slot) -> Option<Arc<Router>> {
+        self.routers.read().expect("no code panics while holding the routers").get(&slot).cloned()
+    }
+
+    /// Whom the nodes at `slot` belong to; `None`: to the file system that is mounted.
+    fn of(&self, slot: Slot) -> Option<Answer<Arc<Router>>> {
+        if let Some(router) = self.get(slot) {
+            return Some(Ok(router));
+        }
+        match self.places.owner(slot)? {
+            Owner::Snapshot(owner) => {
+                self.get(owner?).map_or(Some(Err(Errno::ESTALE)), |router| Some(Ok(router)))
+            }
+            Owner::Tree => Some(Err(Errno::ESTALE)),
+            Owner::Lost => Some(Err(Errno::EIO)),
+        }
+    }
+
+    /// The mount ends.
+    fn clear(&self) {
+        let routers =
+            std::mem::take(&mut *self.routers.write().expect("no code panics while holding the routers"));
+        routers.values().for_each(|router| router.end());
+    }
 }
 
 /// One of the file systems behind a mount.
@@ -54,17 +105,51 @@ enum At<'a> {
     Folder(Folder),
     /// The link that is shown in place of this directory.
     Link(ObjectId),
+    /// Another file system's, or one of its snapshots'.
+    Other(Arc<Router>),
     /// The snapshot of the node was destroyed or cannot be opened.
     Nowhere(Errno),
 }
 
+/// Where a message about two nodes stays.
+enum Both<'a> {
+    Tree(Tree<'a>),
+    Other(Arc<Router>),
+}
+
 impl Router {
-    pub(crate) fn new(head: Bridge, snapshots: Arc<Snapshots>) -> Router {
-        Router { head, snapshots }
+    /// `others` are those in the mount of this file system, if it has one of its own.
+    pub(crate) fn new(head: Arc<Bridge>, snapshots: Arc<Snapshots>, others: Option<Arc<Others>>) -> Router {
+        Router { head, snapshots, others }
+    }
+
+    /// Whose a node is to this file system.
+    fn node(&self, ino: INodeNo) -> Node {
+        self.head.kernel.numbers.node(ino.0)
+    }
+
+    /// The other file system that a node belongs to.
+    fn other(&self, ino: INodeNo) -> Option<Answer<Arc<Router>>> {
+        match self.node(ino) {
+            Node::Within(slot) => self.others.as_ref()?.of(slot),
+            _ => None,
+        }
+    }
+
+    /// Nothing is served any more.
+    fn end(&self) {
+        self.snapshots.clear();
+        self.head.session.release_all();
+        if let Ok(fs) = self.head.fs() {
+            fs.dataset().set_mounted_writable(false);
+        }
     }
 
     fn at(&self, ino: INodeNo) -> At<'_> {
-        let snapshot = match Node::of(ino.0) {
+        if let Some(other) = self.other(ino) {
+            return other.map_or_else(At::Nowhere, At::Other);
+        }
+        let snapshot = match self.node(ino) {
             Node::Head => return At::Tree(Tree::Head(&self.head)),
             Node::Folder(folder) => return At::Folder(folder),
             Node::Link(dir) => return At::Link(dir),
@@ -76,10 +161,13 @@ impl Router {
 
     /// The node of `name` if it is not a stored entry.
     fn find(&self, parent: INodeNo, name: &[u8]) -> Option<Answer<Entry>> {
-        Some(match (Node::of(parent.0), name) {
-            (Node::Head, CONTROL) if parent == INodeNo::ROOT && !self.head.session.is_snapshot() => {
+        let root = INodeNo(self.head.kernel.numbers.root());
+        Some(match (self.node(parent), name) {
+            (Node::Head, CONTROL) if parent == root && !self.head.session.is_snapshot() => {
                 self.snapshots.control()
             }
+            // Where it is shown, the mount knows. NFS servers ask, and take another way then.
+            (Node::Head, b"..") if parent == root && self.others.is_none() => Err(Errno::ESTALE),
             (Node::Head, _) => return None,
             (Node::Folder(Folder::Control), b"..") => self.head.entry(self.head.root()),
             (Node::Folder(folder), name) => self.snapshots.find_in(folder, name),
@@ -94,7 +182,7 @@ impl Router {
                     bridge.fs().and_then(|fs| fs.lookup(bridge.id(parent), b"..").map_err(errno::from));
                 match above {
                     Ok(Some((above, _))) if above == bridge.root() => {
-                        match Node::of(bridge.kernel.numbers.root()) {
+                        match self.node(INodeNo(bridge.kernel.numbers.root())) {
                             Node::Root(dataset) => self.snapshots.root(dataset),
                             _ => return None,
                         }
@@ -109,7 +197,7 @@ impl Router {
 
     /// Attributes of a folder of `.zfs`, or of the root of a snapshot, and how long they hold.
     fn made_up_attr(&self, ino: INodeNo) -> Option<Answer<(FileAttr, Duration)>> {
-        match Node::of(ino.0) {
+        match self.node(ino) {
             Node::Folder(folder) => {
                 let attr = self.head.answer(|| self.snapshots.folder_attr(folder));
                 Some(attr.map(|attr| (attr, folder_ttl(folder))))
@@ -117,17 +205,19 @@ impl Router {
             Node::Root(dataset) => Some(self.snapshots.root_attr(dataset).map(|attr| (attr, LONG))),
             Node::Link(dir) => {
                 let stat = self.head.answer(|| self.head.session.link_stat(dir).map_err(errno::from));
-                Some(stat.map(|stat| (attr(&stat, INodeNo(link_for(dir))), SHORT)))
+                Some(stat.map(|stat| (attr(&stat, ino), SHORT)))
             }
             Node::Head | Node::Within(_) => None,
         }
     }
 
-    /// The file system of both nodes of a message; the error `across` if they differ.
-    fn both(&self, one: INodeNo, other: INodeNo, across: Errno) -> Answer<Tree<'_>> {
+    /// The file system in which a message about two nodes stays; `across` when it does not.
+    fn both(&self, one: INodeNo, other: INodeNo, across: Errno) -> Answer<Both<'_>> {
         match (self.at(one), self.at(other)) {
             (At::Nowhere(errno), _) | (_, At::Nowhere(errno)) => Err(errno),
-            (At::Tree(tree), At::Tree(other)) if std::ptr::eq(&*tree, &*other) => Ok(tree),
+            (At::Tree(tree), At::Tree(other)) if std::ptr::eq(&*tree, &*other) => Ok(Both::Tree(tree)),
+            (At::Other(one), At::Other(other)) if Arc::ptr_eq(&one, &other) => Ok(Both::Other(one)),
+            (At::Other(_), _) | (_, At::Other(_)) => Err(Errno::EXDEV),
             _ => Err(across),
         }
     }
@@ -146,6 +236,7 @@ macro_rules! send_on {
                     At::Tree(tree) => Filesystem::$name(&*tree, request, $node, $($arg,)* reply),
                     At::Folder($folder) => reply.error($refusal),
                     At::Link(_) => reply.error(Errno::EPERM),
+                    At::Other(other) => Filesystem::$name(&*other, request, $node, $($arg,)* reply),
                     At::Nowhere(errno) => reply.error(errno),
                 }
             }
@@ -154,14 +245,17 @@ macro_rules! send_on {
 }
 
 impl Filesystem for Router {
-    fn init(&mut self, request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.head.init(request, config)
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        self.head.begin(config);
+        Ok(())
     }
 
     fn destroy(&mut self) {
-        self.snapshots.clear();
         self.head.interrupts.clear();
-        self.head.destroy();
+        if let Some(others) = &self.others {
+            others.clear();
+        }
+        self.end();
     }
 
     fn dispatching(&self, request: &Request, early: EarlyReply, dispatch: &mut dyn FnMut()) {
@@ -173,11 +267,17 @@ impl Filesystem for Router {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(other) = self.other(parent) {
+            return match other {
+                Ok(other) => other.lookup(request, parent, name, reply),
+                Err(errno) => reply.error(errno),
+            };
+        }
         match self.head.answer(|| self.find(parent, name.as_bytes()).transpose()) {
             Ok(None) => match self.at(parent) {
                 At::Tree(tree) => tree.lookup(request, parent, name, reply),
                 At::Folder(_) => reply.error(Errno::ENOENT),
-                At::Link(_) => reply.error(Errno::ENOTDIR),
+                At::Link(_) | At::Other(_) => reply.error(Errno::ENOTDIR),
                 At::Nowhere(errno) => reply.error(errno),
             },
             Ok(Some(entry)) => reply_entry(Ok(entry), reply),
@@ -186,12 +286,15 @@ impl Filesystem for Router {
     }
 
     fn forget(&self, request: &Request, ino: INodeNo, nlookup: u64) {
-        if Node::of(ino.0) == Node::Head {
-            return self.head.forget(request, ino, nlookup);
+        match (self.node(ino), self.other(ino)) {
+            (Node::Head, _) => return self.head.forget(request, ino, nlookup),
+            (_, Some(Ok(other))) => return other.forget(request, ino, nlookup),
+            (_, Some(Err(_))) => return,
+            (_, None) => {}
         }
         // Nobody waits for an answer.
         let _ = self.head.answer(|| {
-            match Node::of(ino.0) {
+            match self.node(ino) {
                 // They are not counted.
                 Node::Head | Node::Folder(_) | Node::Link(_) => {}
                 Node::Root(dataset) => self.snapshots.forget_root(dataset, nlookup),
@@ -209,6 +312,7 @@ impl Filesystem for Router {
             Some(Err(errno)) => reply.error(errno),
             None => match self.at(ino) {
                 At::Tree(tree) => tree.getattr(request, ino, fh, reply),
+                At::Other(other) => other.getattr(request, ino, fh, reply),
                 At::Folder(_) | At::Link(_) => reply.error(Errno::ESTALE),
                 At::Nowhere(errno) => reply.error(errno),
             },
@@ -221,6 +325,7 @@ impl Filesystem for Router {
             Some(Err(errno)) => reply.error(errno),
             None => match self.at(ino) {
                 At::Tree(tree) => tree.statx(request, ino, fh, reply),
+                At::Other(other) => other.statx(request, ino, fh, reply),
                 At::Folder(_) | At::Link(_) => reply.error(Errno::ESTALE),
                 At::Nowhere(errno) => reply.error(errno),
             },
@@ -241,14 +346,18 @@ impl Filesystem for Router {
             return reply.error(refusal(folder));
         }
         match self.both(parent, newparent, Errno::EXDEV) {
-            Ok(tree) => Filesystem::rename(&*tree, request, parent, name, newparent, newname, flags, reply),
+            Ok(Both::Tree(tree)) => {
+                Filesystem::rename(&*tree, request, parent, name, newparent, newname, flags, reply);
+            }
+            Ok(Both::Other(other)) => other.rename(request, parent, name, newparent, newname, flags, reply),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         match self.both(ino, newparent, Errno::EXDEV) {
-            Ok(tree) => Filesystem::link(&*tree, request, ino, newparent, newname, reply),
+            Ok(Both::Tree(tree)) => Filesystem::link(&*tree, request, ino, newparent, newname, reply),
+            Ok(Both::Other(other)) => other.link(request, ino, newparent, newname, reply),
             Err(errno) => reply.error(errno),
         }
     }
@@ -257,6 +366,7 @@ impl Filesystem for Router {
         match self.at(ino) {
             // The answer, whether the kernel asks again, is the same for all nodes of a mount.
             At::Tree(tree) => tree.open(request, ino, flags, reply),
+            At::Other(other) => other.open(request, ino, flags, reply),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EISDIR),
             At::Nowhere(errno) => reply.error(errno),
         }
@@ -265,6 +375,7 @@ impl Filesystem for Router {
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         match self.at(ino) {
             At::Tree(tree) => Filesystem::readlink(&*tree, request, ino, reply),
+            At::Other(other) => other.readlink(request, ino, reply),
             At::Link(dir) => match self.head.session.link_target(dir) {
                 Some(target) => reply.data(&target),
                 None => reply.error(Errno::ESTALE),
@@ -290,8 +401,15 @@ impl Filesystem for Router {
         lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if Node::of(ino.0) == Node::Head {
+        if self.node(ino) == Node::Head {
             return self.head.write(request, ino, fh, offset, data, write_flags, flags, lock_owner, reply);
+        }
+        match self.other(ino) {
+            Some(Ok(other)) => {
+                return other.write(request, ino, fh, offset, data, write_flags, flags, lock_owner, reply);
+            }
+            Some(Err(errno)) => return reply.error(errno),
+            None => {}
         }
         reply.error(Errno::EROFS);
         // Data that a program wrote to a mapping of the file is in the page cache and must be dropped.
@@ -313,6 +431,7 @@ impl Filesystem for Router {
     ) {
         match self.at(ino) {
             At::Tree(tree) => tree.readdir(request, ino, fh, offset, reply),
+            At::Other(other) => other.readdir(request, ino, fh, offset, reply),
             At::Folder(folder) => {
                 match self.head.answer(|| self.snapshots.list(folder, offset, &mut reply)) {
                     Ok(()) => reply.ok(),
@@ -334,6 +453,7 @@ impl Filesystem for Router {
     ) {
         match self.at(ino) {
             At::Tree(tree) => tree.readdirplus(request, ino, fh, offset, reply),
+            At::Other(other) => other.readdirplus(request, ino, fh, offset, reply),
             At::Folder(folder) => {
                 match self.head.answer(|| self.snapshots.list_names(folder, offset, &mut reply)) {
                     Ok(()) => reply.ok(),
@@ -348,6 +468,7 @@ impl Filesystem for Router {
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         match self.at(ino) {
             At::Tree(tree) => tree.statfs(request, ino, reply),
+            At::Other(other) => other.statfs(request, ino, reply),
             At::Folder(_) | At::Link(_) => self.head.statfs(request, ino, reply),
             At::Nowhere(errno) => reply.error(errno),
         }
@@ -363,6 +484,7 @@ impl Filesystem for Router {
                 reply.size(CAPABILITY_LEN);
             }
             At::Tree(tree) => tree.getxattr(request, ino, name, size, reply),
+            At::Other(other) => other.getxattr(request, ino, name, size, reply),
             At::Folder(_) if is_acl(name.as_bytes()) => reply.error(Errno::ENODATA),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EOPNOTSUPP),
             At::Nowhere(errno) => reply.error(errno),
@@ -376,6 +498,7 @@ impl Filesystem for Router {
                 reply.error(refused.err().unwrap_or(Errno::EPERM));
             }
             At::Tree(tree) => tree.removexattr(request, ino, name, reply),
+            At::Other(other) => other.removexattr(request, ino, name, reply),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EOPNOTSUPP),
             At::Nowhere(errno) => reply.error(errno),
         }
@@ -384,6 +507,7 @@ impl Filesystem for Router {
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         match self.at(ino) {
             At::Tree(tree) => tree.listxattr(request, ino, size, reply),
+            At::Other(other) => other.listxattr(request, ino, size, reply),
             At::Folder(_) | At::Link(_) => reply_sized(Ok(Vec::new()), size, reply),
             At::Nowhere(errno) => reply.error(errno),
         }
@@ -402,10 +526,13 @@ impl Filesystem for Router {
         flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        // The kernel then copies from the snapshot by itself.
-        let across = if Node::of(ino_out.0) == Node::Head { Errno::EXDEV } else { Errno::EROFS };
+        // Out of a snapshot the kernel copies by itself then.
+        let across = if self.node(ino_out) == Node::Head { Errno::EXDEV } else { Errno::EROFS };
         match self.both(ino_in, ino_out, across) {
-            Ok(tree) => tree.copy_file_range(
+            Ok(Both::Tree(tree)) => tree.copy_file_range(
+                request, ino_in, fh_in, offset_in, ino_out, fh_out, offset_out, len, flags, reply,
+            ),
+            Ok(Both::Other(other)) => other.copy_file_range(
                 request, ino_in, fh_in, offset_in, ino_out, fh_out, offset_out, len, flags, reply,
             ),
             Err(errno) => reply.error(errno),

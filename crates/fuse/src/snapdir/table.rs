@@ -10,6 +10,7 @@ use zpl::{Dataset, ObjectId, SnapshotKey};
 
 use crate::attributes::{LONG, SHORT};
 use crate::bridge::Bridge;
+use crate::places::Places;
 use crate::replies::Entry;
 
 /// Number of snapshots that stay open although the kernel knows only their root.
@@ -17,8 +18,9 @@ const IDLE_MAX: usize = 4;
 /// With more open snapshots than this, the kernel is asked to drop one.
 const OPEN_MAX: usize = 32;
 
-#[derive(Default)]
 pub(crate) struct State {
+    /// Those of the mount.
+    pub(crate) places: Arc<Places>,
     pub(crate) roots: HashMap<ObjectId, Root>,
     pub(crate) slots: HashMap<SnapshotKey, Slot>,
     pub(crate) open: HashMap<Slot, Opened>,
@@ -63,6 +65,18 @@ impl Opened {
 }
 
 impl State {
+    pub(crate) fn new(places: Arc<Places>) -> State {
+        State {
+            places,
+            roots: HashMap::new(),
+            slots: HashMap::new(),
+            open: HashMap::new(),
+            closing: HashMap::new(),
+            recalled: HashSet::new(),
+            time: 0,
+        }
+    }
+
     pub(crate) fn at(&mut self, key: SnapshotKey) -> Option<&mut Opened> {
         self.slots.get(&key).and_then(|slot| self.open.get_mut(slot))
     }
@@ -74,12 +88,6 @@ impl State {
             opened.used = now;
             opened.bridge.clone()
         })
-    }
-
-    pub(crate) fn free_slot(&self, key: SnapshotKey) -> Option<Slot> {
-        (0..Slot::COUNT)
-            .map(|attempt| Slot::choice(key.id, attempt))
-            .find(|slot| !self.open.contains_key(slot))
     }
 
     pub(crate) fn is_known(&self, key: SnapshotKey) -> bool {
@@ -97,7 +105,9 @@ impl State {
 
     /// It was removed and is closed after the lock is released.
     pub(crate) fn closes(&mut self, opened: &Opened) {
-        self.slots.remove(&opened.key);
+        if let Some(slot) = self.slots.remove(&opened.key) {
+            self.places.free(slot);
+        }
         self.closing.retain(|_, dataset| dataset.strong_count() > 0);
         if let Ok(fs) = opened.bridge.fs() {
             self.closing.insert(opened.key, Arc::downgrade(fs.dataset()));

@@ -2,14 +2,14 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use front::MountOptions;
+use front::{MountOptions, Mounted};
 use pool::{DatasetInfo, Pool};
-use zpl::Filesystem;
 
 use crate::shares::HeldShares;
 
-use super::{Down, Mount, MountError, Mounts, Report, Unmounted, patiently, unmount};
+use super::{Down, Mount, MountError, Mounts, Report, Unmounted, patiently};
 use crate::plan::{CanMount, MOUNTED, Overrides, Plan, Target};
 
 /// The kind of change that a command makes.
@@ -80,37 +80,62 @@ impl Mounts {
         };
         let same = options == before;
         let same_but_atime = options == MountOptions { atime: options.atime, ..before };
-        let changed = match if same { Ok(()) } else { patiently(|| handle.set_options(&options)) } {
+        match if same { Ok(()) } else { patiently(|| handle.set_options(&options)) } {
             Err(front::MountError::Remount { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied && same_but_atime =>
             {
                 // The server keeps the times; the kernel would only show it.
                 handle.set_atime(&options);
-                None
             }
             Err(front::MountError::Remount { source, .. })
                 if source.kind() == io::ErrorKind::PermissionDenied =>
             {
-                // Without root, the kernel refuses a remount, so the file system is unmounted and mounted again.
-                let point = handle.point().to_path_buf();
-                unmount(&*handle, false)?;
-                let fs = Filesystem::open(pool.open(dataset)?)?;
-                Some(self.mounter.mount(fs, &point, &options)?)
+                // Without root the kernel changes nothing.
+                return self.mount_anew(pool, &handle, planned, overrides);
             }
             Err(error) => {
                 self.notice_unmounted();
                 return Err(if self.is_mounted(dataset) { error.into() } else { MountError::NotMounted });
             }
-            Ok(()) => None,
-        };
+            Ok(()) => {}
+        }
         let mut table = self.table();
         let mount = table.iter_mut().find(|mount| mount.dataset == dataset).ok_or(MountError::NotMounted)?;
         (mount.planned, mount.overrides) = (planned, overrides);
-        let before = changed.map(|handle| std::mem::replace(&mut mount.handle, handle));
-        drop(table);
-        drop(before);
-        self.show_lost_links();
         Ok(())
+    }
+
+    /// Takes down a file system, with what is shown within it, and mounts it in its place with other options.
+    fn mount_anew(
+        &self,
+        pool: &Pool,
+        handle: &Arc<dyn Mounted>,
+        planned: MountOptions,
+        overrides: Overrides,
+    ) -> Result<(), MountError> {
+        let mut names = Vec::new();
+        for mount in self.table().iter() {
+            let is_it = Arc::ptr_eq(&mount.handle, handle);
+            if is_it || mount.handle.is_within() && mount.point.starts_with(handle.point()) {
+                names.push((is_it, mount.dataset.clone()));
+            }
+        }
+        let Some((_, dataset)) = names.iter().find(|(is_it, _)| *is_it).cloned() else {
+            return Err(MountError::NotMounted);
+        };
+        let names: Vec<String> = names.into_iter().map(|(_, name)| name).collect();
+        let mut down = self.unmount(pool, &names, false).map_err(|error| error.of_dataset(&dataset))?;
+        let at = down.iter().position(|down| down.dataset == dataset).ok_or(MountError::NotMounted)?;
+        let before = down.remove(at);
+        let plan = self.plan(pool, &pool.dataset(&dataset)?)?.ok_or(MountError::WrongKind)?;
+        let place = before.place(plan);
+        let plan = Plan { options: planned, can: CanMount::On, overlay: true, ..place };
+        let mounted = self.mount_plan(pool, &plan, overrides);
+        if mounted.is_err() {
+            self.mount_again(pool, std::slice::from_ref(&before));
+        }
+        self.mount_again(pool, &down);
+        mounted.map(drop)
     }
 
     /// As [`crate::Live::make_read_only`].
@@ -289,13 +314,9 @@ impl Mounts {
                     Err(error) => failed.push((dataset, error.into())),
                 },
                 Err(BeginError::Pool(error)) => failed.push((dataset, error.into())),
-                Err(BeginError::Unmounted(Unmounted::Busy { point })) => {
-                    failed.push((dataset, front::MountError::Busy(point).into()));
-                }
                 Err(BeginError::Unmounted(error)) => {
-                    let point = PathBuf::from(&dataset);
-                    let reason = error.to_string();
-                    failed.push((dataset, front::MountError::Unmount { point, reason }.into()));
+                    let error = error.of_dataset(&dataset);
+                    failed.push((dataset, error));
                 }
             }
         }

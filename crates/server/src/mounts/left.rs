@@ -14,7 +14,6 @@ use front::Mounted;
 
 use super::{BUSY_PAUSES, Mount, MountError, Mounts, Unmounted};
 use crate::mountinfo;
-use crate::points::Link;
 
 /// A mount that is out of sight, and whose session goes on.
 pub(super) struct Left {
@@ -47,7 +46,7 @@ impl Mounts {
         drop((left, table));
         for Mount { dataset, link, .. } in &gone {
             tracing::info!(dataset, "is mounted no more");
-            link.iter().for_each(Link::hide);
+            link.iter().for_each(|link| link.hide());
         }
     }
 
@@ -125,6 +124,9 @@ impl Mounts {
 
 /// Waits for the end of a session, but not for programs that have files open.
 fn await_end(handle: &dyn Mounted) -> Result<(), front::MountError> {
+    if handle.is_within() {
+        return handle.unmount(false);
+    }
     let mut pauses = BUSY_PAUSES.iter();
     while handle.is_alive() && !handle.is_leaving() {
         let Some(pause) = pauses.next() else {

@@ -98,6 +98,17 @@ pub enum Unmounted {
 }
 
 impl Unmounted {
+    /// The same, of a file system that was to be mounted otherwise.
+    pub(super) fn of_dataset(self, dataset: &str) -> MountError {
+        match self {
+            Unmounted::Busy { point } => front::MountError::Busy(point).into(),
+            error => {
+                let (point, reason) = (PathBuf::from(dataset), error.to_string());
+                front::MountError::Unmount { point, reason }.into()
+            }
+        }
+    }
+
     pub(super) fn of(point: &Path, error: front::MountError) -> Unmounted {
         let point = point.to_path_buf();
         let why = match error {

@@ -81,7 +81,8 @@ impl Session {
         Ok(Stat { size: entries + 2, nlink, ..made_up })
     }
 
-    /// Some entries of a folder from `cookie` on; none at the end. The id of each is its number as programs see it.
+    /// Some entries of a folder from `cookie` on; none at the end. The id of each is its number before
+    /// [`super::Numbers::of`].
     ///
     /// # Errors
     /// [`Error::NotFound`] as [`Session::check_control`]; the list of snapshots cannot be read.
@@ -103,7 +104,7 @@ impl Session {
                 // Names of the list become file names that programs see.
                 let fit =
                     !snapshot.name.is_empty() && !snapshot.name.iter().any(|byte| matches!(byte, b'/' | 0));
-                Some(folder(&snapshot.name, root_of(snapshot.id).filter(|_| fit)?, snapshot.cookie))
+                Some(folder(&snapshot.name, root_of(snapshot.id).filter(|_| fit)?.0, snapshot.cookie))
             }));
         }
         Ok(found)

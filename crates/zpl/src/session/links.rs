@@ -1,109 +1,171 @@
-//! Directories shown as symbolic links. Each is the mount point of a file system that is mounted elsewhere.
+//! Directories in whose place something else is shown: each is the mount point of another file system.
 //!
-//! A user who is not root cannot mount inside an own mount. So the server shows such a mount point as a link to the real
-//! mount. The link is not stored: the dataset, its snapshots and its streams contain the directory.
+//! A user without root cannot mount inside a mount of their own. The front end answers such a mount point with the root of
+//! the other file system, or with a symbolic link to where that is mounted. It is stored nowhere: the dataset, its
+//! snapshots and its streams have the directory.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
-use super::{Name, Notice, Session};
+use super::{Name, Notice, Session, Target, link_for};
 use crate::{DirEntry, Error, FileKind, ObjectId, Result, Stat};
 
-/// The targets of the links, by directory.
+/// What is shown in place of directories.
 #[derive(Default)]
 pub(super) struct Links {
-    targets: RwLock<HashMap<ObjectId, Vec<u8>>>,
-    /// Number of links. Most sessions have none and then take no lock.
+    /// By directory; with each, the directory that it lies in.
+    covers: RwLock<HashMap<ObjectId, (ObjectId, Cover)>>,
+    /// How many there are: most sessions have none, and then no lock is taken.
     count: AtomicUsize,
 }
 
+/// What is shown in place of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cover {
+    /// A symbolic link to this path.
+    Link(Vec<u8>),
+    /// The root of another file system. The front end knows which.
+    Tree,
+}
+
 impl Links {
-    fn targets(&self) -> RwLockReadGuard<'_, HashMap<ObjectId, Vec<u8>>> {
-        self.targets.read().expect("no code panics while holding the links")
+    fn covers(&self) -> RwLockReadGuard<'_, HashMap<ObjectId, (ObjectId, Cover)>> {
+        self.covers.read().expect("no code panics while holding the links")
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<ObjectId, Vec<u8>>)) {
-        let mut targets = self.targets.write().expect("no code panics while holding the links");
-        change(&mut targets);
-        self.count.store(targets.len(), Ordering::Release);
+    fn change<T>(&self, change: impl FnOnce(&mut HashMap<ObjectId, (ObjectId, Cover)>) -> T) -> T {
+        let mut covers = self.covers.write().expect("no code panics while holding the links");
+        let done = change(&mut covers);
+        self.count.store(covers.len(), Ordering::Release);
+        done
     }
 
     fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Whether a link is shown in place of `dir`.
+    /// Whether something else is shown in place of `dir`.
     pub(super) fn has(&self, dir: ObjectId) -> bool {
-        !self.is_empty() && self.targets().contains_key(&dir)
+        !self.is_empty() && self.covers().contains_key(&dir)
+    }
+
+    /// As [`Links::target`], of what a name in `parent` leads to. The pool of somebody who wants to harm may have the name
+    /// of a directory in several others: it is covered in one place only.
+    pub(super) fn target_in(&self, parent: ObjectId, dir: ObjectId) -> Target {
+        let is_elsewhere = || self.covers().get(&dir).is_some_and(|(covered, _)| *covered != parent);
+        if !self.is_empty() && is_elsewhere() { Target::Object(dir) } else { self.target(dir) }
+    }
+
+    /// What is shown in place of `dir`, if anything is.
+    pub(super) fn target(&self, dir: ObjectId) -> Target {
+        match self.is_empty() {
+            true => Target::Object(dir),
+            false => match self.covers().get(&dir) {
+                None => Target::Object(dir),
+                Some((_, Cover::Link(_))) => Target::Link(dir),
+                Some((_, Cover::Tree)) => Target::Tree(dir),
+            },
+        }
     }
 }
 
-/// A link that is shown in place of a directory.
-#[derive(Debug)]
-pub struct ShownLink {
+/// A directory in whose place something else is shown.
+#[derive(Clone, Debug)]
+pub struct Covered {
     parent: ObjectId,
     name: Vec<u8>,
     dir: ObjectId,
 }
 
+impl Covered {
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> ObjectId {
+        self.dir
+    }
+
+    /// The directory that it lies in.
+    #[must_use]
+    pub fn parent(&self) -> ObjectId {
+        self.parent
+    }
+}
+
 impl Session {
-    /// Shows a symbolic link to `target` in place of the directory at `path`, which is relative to the root. The link is
-    /// stored nowhere; the directory can be neither removed nor renamed meanwhile.
+    /// Shows something else in place of the directory at `path`, which is relative to the root. The cover is stored
+    /// nowhere; the directory can be neither removed nor renamed meanwhile.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::NotDir`]; [`Error::Invalid`] for a path that is the root or has more than names in it.
-    pub fn show_link(&self, path: &Path, target: &Path) -> Result<ShownLink> {
+    /// [`Error::NotFound`]; [`Error::NotDir`]; [`Error::Busy`] when it is covered already; [`Error::Invalid`] for a path that
+    /// is the root or has more than names in it.
+    pub fn cover(&self, path: &Path, with: Cover) -> Result<Covered> {
         let fs = self.fs()?;
-        let mut found: Option<ShownLink> = None;
+        let mut found: Option<Covered> = None;
         for part in path.components() {
             let Component::Normal(name) = part else { return Err(Error::Invalid) };
             let name = name.as_bytes();
             let parent = found.map_or(self.root, |above| above.dir);
             found = match fs.lookup(parent, name)? {
-                Some((dir, FileKind::Directory)) => Some(ShownLink { parent, name: name.to_vec(), dir }),
+                Some((dir, FileKind::Directory)) => Some(Covered { parent, name: name.to_vec(), dir }),
                 Some(_) => return Err(Error::NotDir),
                 None => return Err(Error::NotFound),
             };
         }
-        let link = found.ok_or(Error::Invalid)?;
-        // While it is held, its number is not reused.
-        self.handles.hold(&fs, link.dir)?;
-        self.links.change(|targets| {
-            targets.insert(link.dir, target.as_os_str().as_bytes().to_vec());
+        let covered = found.ok_or(Error::Invalid)?;
+        if link_for(covered.dir).is_none() {
+            return Err(Error::Invalid);
+        }
+        // As long as it is held, its number is not given to another object.
+        self.handles.hold(&fs, covered.dir)?;
+        let is_free = self.links.change(|covers| match covers.entry(covered.dir) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert((covered.parent, with));
+                true
+            }
         });
-        self.forget_link(&link);
-        Ok(link)
+        if !is_free {
+            self.release(covered.dir, 1);
+            return Err(Error::Busy);
+        }
+        self.forget_cover(&covered);
+        Ok(covered)
     }
 
     /// Shows the directory again.
-    pub fn hide_link(&self, link: &ShownLink) {
-        self.links.change(|targets| {
-            targets.remove(&link.dir);
-        });
-        self.release(link.dir, 1);
-        self.forget_link(link);
-    }
-
-    /// Drops the links of the removed directories `gone`.
-    pub fn drop_links(&self, gone: &HashSet<ObjectId>) {
-        if !self.links.is_empty() {
-            self.links.change(|targets| targets.retain(|dir, _| !gone.contains(dir)));
+    pub fn uncover(&self, covered: &Covered) {
+        let was_covered = self.links.change(|covers| covers.remove(&covered.dir).is_some());
+        // One that went with an exchange of the file system is held all the same.
+        self.release(covered.dir, 1);
+        if was_covered {
+            self.forget_cover(covered);
         }
     }
 
-    /// Whether the link is still shown. Its directory may have disappeared with a replaced file system.
+    /// The directories `gone` were removed by an exchange: nothing is shown in their place.
+    pub fn drop_covers(&self, gone: &HashSet<ObjectId>) {
+        if !self.links.is_empty() {
+            self.links.change(|covers| covers.retain(|dir, _| !gone.contains(dir)));
+        }
+    }
+
+    /// Whether the directory is still covered: it may be gone with an exchange of the file system.
     #[must_use]
-    pub fn shows(&self, link: &ShownLink) -> bool {
-        self.links.has(link.dir)
+    pub fn covers(&self, covered: &Covered) -> bool {
+        self.links.has(covered.dir)
     }
 
     /// Target of the link shown in place of `dir`.
     #[must_use]
     pub fn link_target(&self, dir: ObjectId) -> Option<Vec<u8>> {
-        self.links.targets().get(&dir).cloned()
+        match self.links.covers().get(&dir) {
+            Some((_, Cover::Link(target))) => Some(target.clone()),
+            _ => None,
+        }
     }
 
     /// Attributes of the link shown in place of `dir`.
@@ -118,14 +180,14 @@ impl Session {
         Ok(Stat { size, nlink: 1, uid: self.owner.0, gid: self.owner.1, ..made_up })
     }
 
-    /// Tells caches to look up the name of a link and its target again.
-    fn forget_link(&self, link: &ShownLink) {
-        self.changed(Notice::Link(link.dir));
-        self.changed(Notice::Name(link.parent, &link.name));
+    /// Has caches ask again what the name of a covered directory means, and where the link leads.
+    pub fn forget_cover(&self, covered: &Covered) {
+        self.changed(Notice::Link(covered.dir));
+        self.changed(Notice::Name(covered.parent, &covered.name));
     }
 
     /// # Errors
-    /// [`Error::Busy`]: the name belongs to a mount point that is shown as a link and must not change.
+    /// [`Error::Busy`]: the name is that of a mount point with something else in its place. It must not change until that is unmounted.
     pub(super) fn check_no_link(&self, at: Name<'_>) -> Result<()> {
         if self.links.is_empty() {
             return Ok(());
@@ -136,9 +198,12 @@ impl Session {
         }
     }
 
-    /// Whether an entry of a directory is shown as a link.
+    /// What an entry of a directory is shown as.
     #[must_use]
-    pub fn is_link(&self, entry: &DirEntry) -> bool {
-        self.links.has(entry.id) && !matches!(entry.name.as_slice(), b"." | b"..")
+    pub fn shown(&self, entry: &DirEntry) -> Target {
+        match entry.name.as_slice() {
+            b"." | b".." => Target::Object(entry.id),
+            _ => self.links.target(entry.id),
+        }
     }
 }

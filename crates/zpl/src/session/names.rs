@@ -36,6 +36,8 @@ pub enum Target {
     Object(ObjectId),
     /// A link that is shown in place of this directory.
     Link(ObjectId),
+    /// The root of another file system, which is shown in place of this directory.
+    Tree(ObjectId),
 }
 
 /// How to handle an object that has the new name.
@@ -59,10 +61,7 @@ impl Session {
             return Err(Error::NameTooLong);
         }
         self.demand(by, dir, Access::EXECUTE)?;
-        Ok(self.fs()?.lookup(dir, name)?.map(|(id, _)| match self.links.has(id) {
-            true => Target::Link(id),
-            false => Target::Object(id),
-        }))
+        Ok(self.fs()?.lookup(dir, name)?.map(|(id, _)| self.links.target_in(dir, id)))
     }
 
     /// As [`crate::Filesystem::resolve`], with the permissions of `by` for each look-up on the way.
@@ -213,7 +212,7 @@ impl Session {
     /// Removes a name that is not a directory's.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Busy`] for a link that is shown in place of a directory; [`Error::Denied`],
+    /// [`Error::ReadOnly`]; [`Error::Busy`] for a directory with something else in its place; [`Error::Denied`],
     /// [`Error::NotPermitted`]; as [`crate::Filesystem::unlink`].
     pub fn unlink(&self, by: &Caller, dir: ObjectId, name: &[u8]) -> Result<()> {
         self.check_writable()?;

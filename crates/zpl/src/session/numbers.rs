@@ -1,8 +1,8 @@
-//! Numbers of nodes, as programs and protocols see them. A mount or export has one number space, so objects of snapshots
-//! need other numbers than those of the head.
+//! Numbers of nodes, as programs and protocols see them. A mount or export has one number space, so an object of a
+//! snapshot, or of another file system that is shown in the mount, must not be called what the head's is.
 //!
-//! The numbers of `.zfs` and its folders are those of OpenZFS on Linux: they count down from 2^48, above all object numbers.
-//! Numbers of objects in a snapshot contain the slot of the open snapshot in the upper bits.
+//! The numbers of `.zfs` and what is made up in it are those that OpenZFS shows on Linux: they count down from 2^48, where
+//! no object is. Objects of a snapshot, or of another file system, have the number of its place in the bits above.
 
 use crate::{ObjectId, SnapshotKey};
 
@@ -20,19 +20,20 @@ const ROOTS: u64 = OBJECT_MASK - 3;
 /// ... which is less than this.
 const DATASETS: u64 = 1 << 32;
 
-/// Above the bits of the object: a link is shown in place of that directory.
-const LINKS: u64 = (1 << (63 - OBJECT_BITS)) - 1;
+/// Added to the number of a directory: the link that is shown in its place. Objects that a link can stand for are below
+/// this.
+const LINK: u64 = 1 << (OBJECT_BITS - 1);
 
-/// The place of an open snapshot. Numbers of nodes stay positive for programs that take them for signed.
+/// The place of an open snapshot, or of another file system that is shown in the mount. Numbers of nodes stay positive for
+/// programs that take them for signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u16);
 
 impl Slot {
-    /// Number of slots: 0 is the mounted file system, the last one is for [`Node::Link`].
-    pub const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 2;
+    /// How many there are: 0 is the mounted file system.
+    pub const COUNT: u16 = (1 << (63 - OBJECT_BITS)) - 1;
 
-    /// Slot number `attempt` to try for the snapshot with dataset number `id`. So its files usually have the same numbers
-    /// each time.
+    /// The `attempt`th choice for dataset `id`, so that its files have the same numbers each time, as a rule.
     #[must_use]
     pub fn choice(id: ObjectId, attempt: u16) -> Slot {
         let count = u64::from(Slot::COUNT);
@@ -63,59 +64,58 @@ impl Folder {
     }
 }
 
-/// Whose node a number means.
+/// Whose node a number means, to the file system that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// The mounted file system's.
+    /// The file system's own.
     Head,
     /// One that is made up.
     Folder(Folder),
     /// The root of the snapshot that is this dataset.
     Root(ObjectId),
-    /// An object of the snapshot at this place.
+    /// An object of the snapshot, or of the other file system, at this place.
     Within(Slot),
-    /// The link that is shown in place of this directory of the mounted file system.
+    /// The link that is shown in place of this directory of the file system.
     Link(ObjectId),
 }
 
 impl Node {
-    /// Whose node `number` means.
-    #[must_use]
-    pub fn of(number: u64) -> Node {
-        match (number >> OBJECT_BITS, number & OBJECT_MASK) {
-            (0, CONTROL) => Node::Folder(Folder::Control),
-            (0, SHARES) => Node::Folder(Folder::Shares),
-            (0, SNAPSHOTS) => Node::Folder(Folder::Snapshots),
-            (0, number) if number > ROOTS - DATASETS => Node::Root(ObjectId(ROOTS - number)),
-            (0, _) => Node::Head,
-            (LINKS, number) => Node::Link(ObjectId(number)),
-            (slot, _) => Node::Within(Slot(slot as u16)),
+    /// What the bits of the object mean.
+    fn of(low: u64) -> Node {
+        match low {
+            CONTROL => Node::Folder(Folder::Control),
+            SHARES => Node::Folder(Folder::Shares),
+            SNAPSHOTS => Node::Folder(Folder::Snapshots),
+            low if low > ROOTS - DATASETS => Node::Root(ObjectId(ROOTS - low)),
+            low if low >= LINK => Node::Link(ObjectId(low - LINK)),
+            _ => Node::Head,
         }
     }
 }
 
-/// Whether a number does not belong to a stored object.
+/// Whether an object of a file system is called by a number that is made up.
 #[must_use]
-pub fn is_made_up(number: u64) -> bool {
-    matches!(Node::of(number), Node::Folder(_) | Node::Link(_))
+pub fn is_made_up(id: ObjectId) -> bool {
+    matches!(Node::of(id.0 & OBJECT_MASK), Node::Folder(_) | Node::Link(_))
 }
 
-/// The number of the link that is shown in place of a directory.
+/// The number of the link that is shown in place of a directory, before [`Numbers::of`]; `None` for one whose number no
+/// pool has.
 #[must_use]
-pub fn link_for(dir: ObjectId) -> u64 {
-    LINKS << OBJECT_BITS | dir.0
+pub fn link_for(dir: ObjectId) -> Option<ObjectId> {
+    (dir.0 < LINK).then_some(ObjectId(LINK + dir.0))
 }
 
 /// Whether a file of a mounted dataset, by its inode number, is a link that its session shows and that is stored nowhere.
 #[must_use]
 pub fn is_shown_link(number: u64) -> bool {
-    matches!(Node::of(number), Node::Link(_))
+    matches!(Node::of(number & OBJECT_MASK), Node::Link(_))
 }
 
-/// Number of the root of a snapshot; `None` for an impossible dataset number.
+/// What the root of a snapshot is called, before [`Numbers::of`]; `None` for a dataset whose number no pool has.
 #[must_use]
-pub fn root_of(dataset: ObjectId) -> Option<u64> {
-    (dataset.0 < DATASETS).then_some(ROOTS - dataset.0)
+pub fn root_of(dataset: ObjectId) -> Option<ObjectId> {
+    (dataset.0 < DATASETS).then_some(ObjectId(ROOTS - dataset.0))
 }
 
 /// Mapping of the objects of one file system to numbers.
@@ -136,10 +136,33 @@ impl Numbers {
         Numbers { above: 0, root, salt: 0 }
     }
 
-    /// Those of an open snapshot.
+    /// Those of an open snapshot, whose root is called `root`.
     #[must_use]
     pub fn of_snapshot(key: SnapshotKey, root: u64, slot: Slot) -> Numbers {
         Numbers { above: u64::from(slot.0) << OBJECT_BITS, root, salt: key.guid.0 }
+    }
+
+    /// Those of another file system with the root `root`, which is shown in the mount.
+    #[must_use]
+    pub fn of_tree(key: SnapshotKey, root: ObjectId, slot: Slot) -> Numbers {
+        let above = u64::from(slot.0) << OBJECT_BITS;
+        Numbers { above, root: above | root.0, salt: key.guid.0 }
+    }
+
+    /// Whose node `number` means to the file system of these numbers.
+    #[must_use]
+    pub fn node(&self, number: u64) -> Node {
+        if number & !OBJECT_MASK == self.above {
+            Node::of(number & OBJECT_MASK)
+        } else {
+            Node::Within(Slot((number >> OBJECT_BITS) as u16))
+        }
+    }
+
+    /// The place of the file system among those of the mount; `None` for the mounted one.
+    #[must_use]
+    pub fn slot(&self) -> Option<Slot> {
+        (self.above != 0).then_some(Slot((self.above >> OBJECT_BITS) as u16))
     }
 
     /// The object called `number`; `None` for the root.
@@ -177,31 +200,54 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_number_maps_back_to_its_node() {
+    fn slots(id: ObjectId) -> [Slot; 2] {
+        [Slot::choice(id, 0), Slot::choice(id, Slot::COUNT - 1)]
+    }
+
+    fn check(numbers: &Numbers, id: ObjectId) {
+        let called = |id: ObjectId| numbers.of(id);
         for folder in [Folder::Control, Folder::Shares, Folder::Snapshots] {
-            assert_eq!(Node::of(folder.number()), Node::Folder(folder));
+            assert_eq!(numbers.node(called(ObjectId(folder.number()))), Node::Folder(folder));
         }
+        let root = called(root_of(id).unwrap());
+        assert_eq!(numbers.node(root), Node::Root(id));
+        let link = called(link_for(id).unwrap());
+        assert_eq!(numbers.node(link), Node::Link(id));
+        assert!(is_shown_link(link) && !is_shown_link(called(id)) && !is_shown_link(root));
+        for object in [1, 34, 1 << 40].map(ObjectId) {
+            assert_eq!(numbers.node(called(object)), Node::Head);
+            assert_eq!(numbers.object(called(object)), (called(object) != numbers.root()).then_some(object));
+            assert!(called(object) < 1 << 63);
+        }
+        assert_eq!((numbers.object(numbers.root()), numbers.node(numbers.root())), (None, Node::Head));
+    }
+
+    #[test]
+    fn every_number_is_whose_it_was_given_to() {
         for id in [1, 54, DATASETS - 1].map(ObjectId) {
-            let root = root_of(id).unwrap();
-            assert_eq!(Node::of(root), Node::Root(id));
-            assert_ne!(root, Folder::Snapshots.number());
             let key = SnapshotKey { id, guid: format::Guid(7) };
-            for slot in [Slot::choice(id, 0), Slot::choice(id, Slot::COUNT - 1)] {
-                let numbers = Numbers::of_snapshot(key, root, slot);
-                assert_eq!(numbers.object(root), None);
-                for object in [ObjectId(34), ObjectId(OBJECT_MASK)] {
-                    let ino = numbers.of(object);
-                    assert_eq!(Node::of(ino), Node::Within(slot));
-                    assert_eq!(numbers.object(ino), Some(object));
-                    assert!(ino < 1 << 63);
+            let head = Numbers::of_head(1);
+            check(&head, id);
+            for slot in slots(id) {
+                let tree = Numbers::of_tree(key, ObjectId(34), slot);
+                check(&tree, id);
+                assert_eq!((head.slot(), tree.slot()), (None, Some(slot)));
+                assert_eq!(head.node(tree.root()), Node::Within(slot));
+                let other = Slot(if slot.0 == 9 { 10 } else { 9 });
+                for above in [&head, &tree] {
+                    let root = above.of(root_of(id).unwrap());
+                    let snapshot = Numbers::of_snapshot(key, root, other);
+                    assert_eq!((snapshot.object(root), above.node(root)), (None, Node::Root(id)));
+                    for object in [ObjectId(34), ObjectId(OBJECT_MASK)] {
+                        let ino = snapshot.of(object);
+                        assert_eq!(above.node(ino), Node::Within(other));
+                        assert_eq!(snapshot.object(ino), Some(object));
+                        assert!(ino < 1 << 63);
+                    }
                 }
             }
         }
-        assert_eq!(root_of(ObjectId(DATASETS)), None);
-        assert_eq!(Node::of(link_for(ObjectId(34))), Node::Link(ObjectId(34)));
-        assert!(is_shown_link(link_for(ObjectId(34))) && !is_shown_link(34));
-        assert_eq!([1, 34, 1 << 40].map(Node::of), [Node::Head; 3]);
+        assert_eq!((root_of(ObjectId(DATASETS)), link_for(ObjectId(LINK))), (None, None));
     }
 
     #[test]

@@ -1,0 +1,121 @@
+//! A file system that has no mount of its own: it is shown in place of a directory of another one (decision 0026).
+//!
+//! Nobody but this process knows whether programs use it. The kernel's knowledge of a node counts as use, so the kernel is
+//! asked to forget the file system: what it still knows after that, programs use.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use zpl::session::{Covered, Slot};
+
+use crate::shared::Shared;
+use crate::snapdir::{Others, Snapshots};
+
+/// How long nothing may happen before what the kernel has not forgotten counts as used by programs.
+const QUIET: Duration = Duration::from_millis(200);
+/// How long the kernel may go on forgetting.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long messages that are being served may take to come to their end.
+const SERVING: Duration = Duration::from_secs(30);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Where a file system is shown.
+pub(crate) struct Within {
+    /// The file system that has the directory.
+    pub(crate) parent: Arc<Shared>,
+    pub(crate) others: Arc<Others>,
+    pub(crate) slot: Slot,
+    /// `None` when it is shown no more.
+    covered: Mutex<Option<Covered>>,
+    is_over: AtomicBool,
+}
+
+impl Within {
+    pub(crate) fn new(parent: Arc<Shared>, others: Arc<Others>, slot: Slot, covered: Covered) -> Within {
+        Within { parent, others, slot, covered: Mutex::new(Some(covered)), is_over: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    fn covered(&self) -> MutexGuard<'_, Option<Covered>> {
+        self.covered.lock().expect("no code panics while holding a place")
+    }
+
+    /// Whether its directory was removed by an exchange of the parent, so that no path leads to it.
+    pub(crate) fn is_hidden(&self) -> bool {
+        let covered = self.covered();
+        !self.is_over() && !covered.as_ref().is_some_and(|covered| self.parent.session.covers(covered))
+    }
+
+    /// Shows it in place of another directory, after it was hidden.
+    pub(crate) fn show(&self, own: Arc<Shared>, covered: Covered) {
+        let before = self.covered().replace(covered.clone());
+        if let Some(before) = before {
+            self.parent.trees.take_out(before.dir(), || true);
+            self.parent.session.uncover(&before);
+        }
+        self.parent.trees.put(covered.dir(), own);
+        self.parent.session.forget_cover(&covered);
+    }
+
+    /// Takes it away if no program uses it; gives whether it did. `look` looks it up by its path, as programs do: if it is
+    /// in use, what the kernel knows of it comes back to its place.
+    pub(crate) fn leave(&self, own: &Shared, snapshots: &Snapshots, look: impl Fn()) -> bool {
+        let Some(covered) = self.covered().clone() else { return self.is_over() };
+        self.parent.session.forget_cover(&covered);
+        let began = Instant::now();
+        let (mut left, mut since) = (u64::MAX, began);
+        let is_unused =
+            || own.session.handles().is_empty() && own.trees.is_empty() && snapshots.are_forgotten();
+        // What it forgets it says in its own time.
+        while !self.parent.trees.take_out(covered.dir(), is_unused) {
+            let now = own.session.handles().len() + snapshots.open_count() as u64;
+            // Messages of programs may keep those about what it forgot waiting.
+            if now != left || !own.progress.mark().is_idle {
+                (left, since) = (now, Instant::now());
+            }
+            if since.elapsed() > QUIET || began.elapsed() > PATIENCE || !own.trees.is_empty() {
+                look();
+                return false;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        self.end(own, snapshots);
+        self.others.places.free(self.slot);
+        true
+    }
+
+    /// Takes it away from programs that use it: what they do with it from now on fails.
+    pub(crate) fn take_away(&self, own: &Shared, snapshots: &Snapshots) {
+        if let Some(covered) = self.covered().clone() {
+            self.parent.trees.take_out(covered.dir(), || true);
+        }
+        // The kernel goes on naming its nodes.
+        self.others.places.lose(self.slot);
+        self.end(own, snapshots);
+    }
+
+    /// Nobody gets to it any more: closes it.
+    fn end(&self, own: &Shared, snapshots: &Snapshots) {
+        self.is_over.store(true, Ordering::Release);
+        drop(self.others.take_out(self.slot));
+        if let Some(covered) = self.covered().take() {
+            self.parent.session.uncover(&covered);
+        }
+        snapshots.clear();
+        own.session.release_all();
+        let Some(fs) = own.session.put_fs(None) else { return };
+        fs.dataset().set_mounted_writable(false);
+        let dataset = Arc::downgrade(fs.dataset());
+        drop(fs);
+        // Messages that are being served have it for a moment. The intent log has it until its changes are synced.
+        let until = Instant::now() + SERVING;
+        while dataset.strong_count() > 1 && Instant::now() < until {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
