@@ -211,6 +211,9 @@ impl Pool {
             Ok(())
         })?;
         self.stop();
+        // A thread that still answers about an open file refers to the pool. It must not keep the devices locked.
+        self.inner.storage.vdevs().leaves().for_each(Leaf::close);
+        self.inner.aux_disks.replace(Vec::new());
         Ok(())
     }
 

@@ -148,3 +148,17 @@ fn reading_commands_wait_for_no_txg_and_see_changes_of_commands() {
     pool.export().unwrap();
     oracle::expect_pleased("tank", &path);
 }
+
+#[test]
+fn an_exported_pool_can_be_imported_while_a_dataset_of_before_is_still_referred_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tank.img");
+    let pool = create(&path);
+    let (held, _) = filled(&pool);
+    pool.export().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(&path, Access::ReadWrite { exclusive: true }).unwrap());
+    let again = Pool::import_disks(vec![disk], Options::default()).unwrap();
+    again.export().unwrap();
+    drop(held);
+    oracle::expect_pleased("tank", &path);
+}
