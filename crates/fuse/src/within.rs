@@ -1,4 +1,4 @@
-//! A file system that has no mount of its own: it is shown in place of a directory of another one (decision 0026).
+//! A file system that has no mount of its own: it is shown in place of a directory of another one (decision 0027).
 //!
 //! Nobody but this process knows whether programs use it. The kernel's knowledge of a node counts as use, so the kernel is
 //! asked to forget the file system: what it still knows after that, programs use.

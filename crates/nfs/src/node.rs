@@ -59,7 +59,7 @@ impl Here {
         match named {
             Named::Folder(folder) => self.folder(folder),
             Named::Object(id, generation) => {
-                if is_made_up(id.0) {
+                if is_made_up(id) {
                     return Err(Status::STALE.into());
                 }
                 let stat = self.session.stat(id).map_err(|error| match error {
@@ -144,7 +144,7 @@ impl Here {
         }
         match self.session.lookup(by, stat.id, name)? {
             None => Err(Status::NOENT.into()),
-            Some(Target::Object(id) | Target::Link(id)) => Ok((None, self.object(id)?)),
+            Some(Target::Object(id) | Target::Link(id) | Target::Tree(id)) => Ok((None, self.object(id)?)),
         }
     }
 }
