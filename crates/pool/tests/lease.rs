@@ -162,3 +162,39 @@ fn an_exported_pool_can_be_imported_while_a_dataset_of_before_is_still_referred_
     drop(held);
     oracle::expect_pleased("tank", &path);
 }
+
+/// Passes of a sync write blocks of the MOS in the place where the pass before wrote them, and readers have its pointers until the pass ends.
+#[test]
+fn the_mos_can_be_read_during_every_pass_of_a_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tank.img");
+    let pool = create(&path);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut reads = 0u64;
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        pool.storage().cache().clear();
+                        let info = pool.dataset("tank").expect("it can be read");
+                        assert!(info.phys.creation_txg.0 > 0);
+                        reads += 1;
+                    }
+                    reads
+                })
+            })
+            .collect();
+        for number in 0..100u64 {
+            let value = pool::props::Value::Number((number % 2) + 1);
+            pool.set_properties("tank", vec![("atime".to_owned(), Some(value))]).unwrap();
+            pool.sync().unwrap();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        for reader in readers {
+            assert!(reader.join().expect("every read was good") > 10);
+        }
+    });
+    pool.export().unwrap();
+    oracle::expect_pleased("tank", &path);
+}

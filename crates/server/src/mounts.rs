@@ -113,6 +113,9 @@ pub(crate) struct Mounts {
     is_distrusted: bool,
 }
 
+/// A mount inside another one, and the link that leads to it if it is beside that one.
+type Shown = (Arc<dyn Mounted>, Option<Arc<Link>>);
+
 impl Mounts {
     pub(crate) fn new(runtime: Runtime, mounter: Arc<dyn Mounter>, is_distrusted: bool) -> Mounts {
         Mounts {
@@ -286,7 +289,7 @@ impl Mounts {
         plan: &Plan,
         at: &MountPoint,
         options: &MountOptions,
-    ) -> Result<(Arc<dyn Mounted>, Option<Arc<Link>>), MountError> {
+    ) -> Result<Shown, MountError> {
         self.await_left(&plan.dataset)?;
         if let Some((parent, _)) = innermost(at.path(), self.handles().into_iter()) {
             let fs = Filesystem::open(pool.open(&plan.dataset)?)?;

@@ -71,8 +71,8 @@ impl Point {
 }
 
 /// The innermost of `mounts` that `place` lies in, and the path from its root.
-pub(crate) fn innermost<'a>(
-    place: &'a Path,
+pub(crate) fn innermost(
+    place: &Path,
     mounts: impl Iterator<Item = Arc<dyn Mounted>>,
 ) -> Option<(Arc<dyn Mounted>, PathBuf)> {
     let above =

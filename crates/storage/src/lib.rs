@@ -18,6 +18,7 @@ mod error;
 pub mod gang;
 mod heal;
 mod health;
+mod held;
 pub mod host;
 pub mod interrupt;
 mod io_queue;
@@ -47,12 +48,13 @@ mod verify;
 pub mod workers;
 pub mod write;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use codec::Salt;
 use format::blkptr::Dva;
+
+use crate::held::HeldBlocks;
 
 pub use as_stored::AsStored;
 pub use buffers::Buffers;
@@ -144,7 +146,7 @@ pub struct Storage {
     suspension: Arc<Suspension>,
     /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
     /// reach the disks once, when the txg's writes are finished; until then they are read from here.
-    held: Mutex<BTreeMap<(u32, u64), Payload>>,
+    held: HeldBlocks,
     /// Blocks of txgs not synced yet that are written already.
     early: early::Early,
 }
@@ -169,7 +171,7 @@ impl Storage {
             io: io_queue::IoQueue::new(options.io_threads, deflate.clone(), suspension.clone(), tree),
             suspension,
             deflate,
-            held: Mutex::default(),
+            held: HeldBlocks::default(),
             early: early::Early::default(),
         }
     }
@@ -273,18 +275,19 @@ impl Storage {
         *self.salt.write().expect("the salt lock guards a plain store") = Arc::new(Salt::new(bytes));
     }
 
-    /// Holds `payload` for `dva` back until [`Writer::finish`]; a later `hold` of the same place replaces it.
+    /// Holds `payload` for `dva` back until [`Writer::finish`]; a later `hold` of the same place replaces it. What it replaces can be read
+    /// as well, with the checksum that it had: readers have that pointer until the pass of the sync ends.
     pub fn hold(&self, dva: Dva, payload: Payload) {
-        self.held().insert((dva.vdev.0, dva.offset), payload);
+        self.held.hold(dva, payload);
     }
 
-    /// Drops what was held for `dva`: the block was freed in the txg that wrote it.
+    /// Does not write what was held for `dva`: the block was freed in the txg that wrote it. It can still be read, as in [`Storage::hold`].
     pub fn release(&self, dva: Dva) {
-        self.held().remove(&(dva.vdev.0, dva.offset));
+        self.held.release(dva);
     }
 
-    pub(crate) fn held(&self) -> MutexGuard<'_, BTreeMap<(u32, u64), Payload>> {
-        self.held.lock().expect("no code panics while holding the held blocks")
+    pub(crate) fn held(&self) -> &HeldBlocks {
+        &self.held
     }
 
     /// Operations that a device refused and that wait to be tried again.

@@ -10,6 +10,7 @@ use format::blkptr::{Block, BlockPtr, Dva, Embedded};
 use format::{Compression, Txg, swap};
 
 use crate::gang::GANG_DEPTH_MAX;
+use crate::held::Held;
 use crate::raidz::Outcome;
 use crate::vdev::{Source, TopVdev, Way};
 use crate::{NotYet, ReadError, Reader, Record, Storage};
@@ -267,10 +268,16 @@ impl Reader<'_> {
         if top.asize_of(block.psize) > dva.asize {
             return Err(ReadError::OutOfRange { dva });
         }
-        if let Some(payload) = self.storage.held().get(&(dva.vdev.0, dva.offset)) {
-            raw.clear();
-            raw.extend_from_slice(payload.bytes());
-            return Ok(whether(self.storage.has_checksum(block, raw)));
+        if let Some(Held { payload, before }) = self.storage.held().at(dva) {
+            let is_written_later = payload.is_some();
+            let is_good = [payload, before].into_iter().flatten().any(|payload| {
+                raw.clear();
+                raw.extend_from_slice(payload.bytes());
+                self.storage.has_checksum(block, raw)
+            });
+            if is_good || is_written_later {
+                return Ok(whether(is_good));
+            }
         }
         if raw.capacity() == 0 {
             // Fresh zeroed memory costs nothing extra; what a used buffer holds is overwritten.

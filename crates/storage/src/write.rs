@@ -336,11 +336,8 @@ impl<'a> Writer<'a> {
     /// The first device error.
     pub fn finish(mut self) -> Result<(), WriteError> {
         // They stay readable from memory until they are on the disks.
-        let held: Vec<_> =
-            self.storage.held().iter().map(|(&place, payload)| (place, payload.clone())).collect();
-        for ((vdev, offset), payload) in held {
-            let asize = payload.bytes().len() as u64;
-            self.put(Dva { vdev: format::VdevId(vdev), asize, offset, gang: false }, payload)?;
+        for (dva, payload) in self.storage.held().to_write() {
+            self.put(dva, payload)?;
         }
         self.drain()?;
         self.storage.held().clear();
