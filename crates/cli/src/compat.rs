@@ -36,6 +36,7 @@ mod repeat;
 mod scan;
 mod scripts;
 mod select;
+mod sharing;
 mod treated;
 mod treating;
 mod vdev_spec;
@@ -82,6 +83,7 @@ mod zfs_snapshot;
 mod zfs_unallow;
 mod zfs_unload_key;
 mod zfs_unmount;
+mod zfs_unshare;
 mod zfs_upgrade;
 mod zfs_userspace;
 mod zfs_wait;
@@ -152,8 +154,8 @@ static ZFS: &[&Command] = &[
     &zfs_project::COMMAND,
     &zfs_mount::COMMAND,
     &zfs_unmount::COMMAND,
-    &zfs_share::SHARE,
-    &zfs_share::UNSHARE,
+    &zfs_share::COMMAND,
+    &zfs_unshare::COMMAND,
     &zfs_send::COMMAND,
     &zfs_receive::COMMAND,
     &zfs_allow::COMMAND,
