@@ -135,10 +135,15 @@ impl Read {
         if let Some(why) = redundancy::may_return(config, storage, options.state.is_some()) {
             return Ok(Some(why));
         }
-        if opened.config.state == PoolState::Active
-            && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0)
-        {
+        let is_active = opened.config.state == PoolState::Active;
+        if is_active && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0) {
             return Ok(Some("its property multihost is on: another machine may be using it".into()));
+        }
+        // Without heartbeats another machine would take the pool while it is written here.
+        if is_multihost(mos)? {
+            return Ok(Some(
+                "its property multihost is on, and this version of cenote sends no heartbeats".into(),
+            ));
         }
         if checkpoint::kept(mos)?.is_some() && checkpoint::lacks_place(config) {
             return Ok(Some("it has a checkpoint and no place to note what that keeps".into()));
@@ -429,6 +434,11 @@ fn claim_logs(
     let mut source = Source { objset: Some(&inner.mos.objset), tops, maps, logs };
     recover::claim(&found, allocator, &inner.storage, newest.next(), &mut source)?;
     Ok(found)
+}
+
+fn is_multihost(mos: &Mos) -> Result<bool> {
+    let Some(id) = mos.directory_object("pool_props")? else { return Ok(false) };
+    Ok(zap::lookup_u64(&*mos.object(id)?, b"multihost")? == Some(1))
 }
 
 /// Refuses unfinished work of OpenZFS that this build cannot continue.

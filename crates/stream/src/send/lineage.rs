@@ -49,10 +49,14 @@ impl Sender<'_> {
     /// The snapshot `pool/fs@snap` or bookmark `pool/fs#mark` as the beginning of an incremental stream.
     ///
     /// # Errors
-    /// [`Error::NoDataset`].
+    /// [`Error::NoDataset`]; it is a redaction bookmark.
     pub fn send_source(&self, name: &str) -> Result<Source> {
         let missing = || Error::NoDataset(name.to_owned());
         let info = self.pool.dataset(name)?;
+        // Older blocks that its list names would have to be sent, too.
+        if info.mark.and_then(|mark| mark.v2).is_some_and(|v2| v2.redaction.0 != 0) {
+            return Err(Error::Unsupported("sending what came after a redaction bookmark".into()));
+        }
         if info.is_snapshot() || info.is_bookmark() { Ok(Source::of(&info)) } else { Err(missing()) }
     }
 

@@ -209,6 +209,10 @@ impl<'a> Sender<'a> {
     fn begin_of(&self, to: &DatasetInfo, from: Option<&Source>, flags: SendFlags) -> Result<Begin> {
         let marks = self.pool.marks_of(to.id)?;
         let marked = |feature: &features::Feature| marks.contains(feature.guid);
+        // The stream would say nothing of it, and the receiver would take zeros for what was left out.
+        if marked(&features::REDACTED_DATASETS) {
+            return Err(Error::Unsupported("sending redacted file systems".into()));
+        }
         let lz4 = self.pool.info().feature(&features::LZ4_COMPRESS) == FeatureState::Active;
         let is_encrypted = self.pool.is_encrypted(to)?;
         // Encrypted datasets have no blocks in pointers.
