@@ -23,7 +23,7 @@ use crate::Runtime;
 use crate::beneath::Identity;
 use crate::messages::{Elsewhere, Moved};
 use crate::plan::{CanMount, Overrides, Plan, Target, Told};
-use crate::points::{Link, Point, innermost, looks_made};
+use crate::points::{Link, Point, Shown, innermost, looks_made};
 
 pub use changes::{BeginError, Change, Kind};
 pub use exchange::Exchanged;
@@ -112,9 +112,6 @@ pub(crate) struct Mounts {
     /// them.
     is_distrusted: bool,
 }
-
-/// A mount inside another one, and the link that leads to it if it is beside that one.
-type Shown = (Arc<dyn Mounted>, Option<Arc<Link>>);
 
 impl Mounts {
     pub(crate) fn new(runtime: Runtime, mounter: Arc<dyn Mounter>, is_distrusted: bool) -> Mounts {

@@ -70,6 +70,9 @@ impl Point {
     }
 }
 
+/// A mount inside another one, and the link that leads to it if it is beside that one.
+pub(crate) type Shown = (Arc<dyn Mounted>, Option<Arc<Link>>);
+
 /// The innermost of `mounts` that `place` lies in, and the path from its root.
 pub(crate) fn innermost(
     place: &Path,
