@@ -107,18 +107,7 @@ impl Shared {
     pub(crate) fn of_snapshot(&self, fs: Filesystem, numbers: Numbers) -> Shared {
         let session = self.session.of_snapshot(fs);
         let kernel = Arc::new(Kernel::new(numbers, session.root()));
-        Shared {
-            session: Arc::new(session),
-            kernel,
-            lost: Lost::default(),
-            trees: Trees::default(),
-            refresh: Refresh::default(),
-            interrupts: self.interrupts.clone(),
-            progress: self.progress.clone(),
-            writeback: false,
-            sees_opens: self.sees_opens,
-            broken: self.broken.clone(),
-        }
+        Shared { writeback: false, ..self.beside(session, kernel) }
     }
 
     /// For another file system, which is shown in the same mount at `slot`.
@@ -134,6 +123,11 @@ impl Shared {
         kernel.connect_as(&self.kernel);
         let kernel = Arc::new(kernel);
         session.set_cache(kernel.clone());
+        self.beside(session, kernel)
+    }
+
+    /// For a session of its own in the same mount.
+    fn beside(&self, session: Session, kernel: Arc<Kernel>) -> Shared {
         Shared {
             session: Arc::new(session),
             kernel,
