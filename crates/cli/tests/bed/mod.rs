@@ -116,11 +116,16 @@ impl Bed {
     /// `cenote check` and, where it is, real OpenZFS find nothing wrong with the pool in `NAME.img`.
     #[track_caller]
     pub fn expect_sound(&self, pool: &str) {
-        let image = format!("{pool}.img");
-        let done = self.run(&["check", &image]);
+        self.expect_sound_image(pool, &format!("{pool}.img"));
+    }
+
+    /// As [`Bed::expect_sound`], of a pool in another image.
+    #[track_caller]
+    pub fn expect_sound_image(&self, pool: &str, image: &str) {
+        let done = self.run(&["check", image]);
         assert!(done.status == 0 && done.out.contains(": clean"), "{done:?}");
         let oracle = root().join("oracle/zdb-check");
-        let output = Command::new(oracle).arg(pool).arg(self.path(&image)).output().expect("it starts");
+        let output = Command::new(oracle).arg(pool).arg(self.path(image)).output().expect("it starts");
         let required = std::env::var("CENOTE_ORACLE").is_ok_and(|value| value == "required");
         if output.status.code() == Some(2) && !required {
             eprintln!("oracle: zdb is not here, skipped (oracle/install brings it)");

@@ -72,7 +72,6 @@ impl Person {
             std::panic::resume_unwind(panic);
         }
         exported.good();
-        let done = live.bed.run(&["check", &self.home.join("tank.img").display().to_string()]);
-        assert!(done.status == 0, "{done:?}");
+        live.bed.expect_sound_image("mine", &self.home.join("tank.img").display().to_string());
     }
 }
