@@ -33,7 +33,8 @@ struct Bed {
 pub fn nfs_calls(data: &[u8]) {
     let mut story = Story::seeded(9);
     story.mkdir("/folder").write("/file", [7; 3000]).sync();
-    let opened = Mutex::new(story.pool().open("tank/fs").ok().and_then(|dataset| Filesystem::open(dataset).ok()));
+    let opened =
+        Mutex::new(story.pool().open("tank/fs").ok().and_then(|dataset| Filesystem::open(dataset).ok()));
     let open = move |_: &str| {
         let taken = opened.lock().map_err(|_| "another thread panicked")?.take();
         taken.ok_or_else(|| "it was opened before".to_owned())
@@ -95,7 +96,9 @@ impl Bed {
             let uid = choices.below(2) as u32 * 1000;
             let mut arguments = Vec::new();
             for _ in 0..choices.below(3) {
-                if let Some(handle) = self.handles.get(choices.below(self.handles.len().max(1) as u64) as usize) {
+                if let Some(handle) =
+                    self.handles.get(choices.below(self.handles.len().max(1) as u64) as usize)
+                {
                     arguments.extend(handle);
                 }
                 let len = choices.below(64) as usize;
