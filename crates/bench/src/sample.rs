@@ -16,7 +16,7 @@ pub(crate) fn files() -> Result<Vec<(&'static str, Vec<u8>)>> {
 #[cfg(feature = "sample")]
 macro_rules! packed {
     ($($name:literal)*) => {
-        [$(($name, include_bytes!(concat!("../../../fixtures/corpus/", $name, ".zst")).as_slice())),*]
+        [$(($name, include_bytes!(concat!("../corpus/", $name, ".zst")).as_slice())),*]
     };
 }
 
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_sample_is_what_its_sums_say() {
-        let sums = include_str!("../../../fixtures/corpus/SHA256SUMS");
+        let sums = include_str!("../corpus/SHA256SUMS");
         let files = files().unwrap();
         assert_eq!(sums.lines().count(), files.len());
         for (name, data) in files {

@@ -10,10 +10,7 @@ use crate::source::Crate;
 /// # Panics
 /// When the manifest cannot be read or parsed: cargo has read it before this runs.
 pub fn unused(krate: &Crate) -> Vec<Finding> {
-    let text = fs::read_to_string(&krate.manifest)
-        .unwrap_or_else(|error| panic!("{}: {error}", krate.manifest.display()));
-    let manifest: toml::Table =
-        text.parse().unwrap_or_else(|error| panic!("{}: {error}", krate.manifest.display()));
+    let manifest = manifest(krate);
     let mut found = Vec::new();
     for (section, in_tests) in
         [("dependencies", false), ("dev-dependencies", true), ("build-dependencies", true)]
@@ -36,6 +33,16 @@ pub fn unused(krate: &Crate) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// The crate's `Cargo.toml`.
+///
+/// # Panics
+/// When it cannot be read or parsed.
+pub(crate) fn manifest(krate: &Crate) -> toml::Table {
+    let text = fs::read_to_string(&krate.manifest)
+        .unwrap_or_else(|error| panic!("{}: {error}", krate.manifest.display()));
+    text.parse().unwrap_or_else(|error| panic!("{}: {error}", krate.manifest.display()))
 }
 
 fn names(text: &str, ident: &str) -> bool {

@@ -8,6 +8,7 @@
 pub mod dependencies;
 pub mod exceptions;
 pub mod modules;
+pub mod packaging;
 pub mod size;
 pub mod source;
 pub mod text;
@@ -33,6 +34,8 @@ pub fn rules(crates: &[source::Crate]) -> Vec<(&'static str, Vec<Finding>)> {
         ("parameters", files().flat_map(size::many_parameters).collect()),
         ("words", files().flat_map(text::words).collect()),
         ("silenced_lint", files().flat_map(text::silenced_lints).collect()),
+        ("included_from_outside", crates.iter().flat_map(packaging::included_from_outside).collect()),
+        ("tests_need_a_release", crates.iter().flat_map(packaging::tests_need_a_release).collect()),
         ("unused_dependency", crates.iter().flat_map(dependencies::unused).collect()),
     ]
 }

@@ -12,15 +12,15 @@ use clap::CommandFactory;
 
 /// Names of guides, what they are about, and their text.
 const GUIDES: [(&str, &str); 9] = [
-    ("truenas", include_str!("../../../../docs/guide/truenas.md")),
-    ("compression", include_str!("../../../../docs/guide/compression.md")),
-    ("images", include_str!("../../../../docs/guide/images.md")),
-    ("backup", include_str!("../../../../docs/guide/backup.md")),
-    ("recompress", include_str!("../../../../docs/guide/recompress.md")),
-    ("without-root", include_str!("../../../../docs/guide/without-root.md")),
-    ("openzfs", include_str!("../../../../docs/guide/openzfs.md")),
-    ("damage", include_str!("../../../../docs/guide/damage.md")),
-    ("how", include_str!("../../../../docs/guide/how.md")),
+    ("truenas", include_str!("../../guide/truenas.md")),
+    ("compression", include_str!("../../guide/compression.md")),
+    ("images", include_str!("../../guide/images.md")),
+    ("backup", include_str!("../../guide/backup.md")),
+    ("recompress", include_str!("../../guide/recompress.md")),
+    ("without-root", include_str!("../../guide/without-root.md")),
+    ("openzfs", include_str!("../../guide/openzfs.md")),
+    ("damage", include_str!("../../guide/damage.md")),
+    ("how", include_str!("../../guide/how.md")),
 ];
 /// How like a word must be to be suggested: 1 is the same.
 const LIKE: f64 = 0.7;
