@@ -20,6 +20,10 @@ setTimeout(()=>URL.revokeObjectURL(a.href),1000)}))";
 const LONG_CELL: usize = 28;
 /// Columns beside which there is room for wrapped text on a phone.
 const NARROW_COLUMNS: usize = 3;
+/// More columns than this do not fit beside each other unless the text is smaller.
+const CROWDED_COLUMNS: usize = 12;
+/// Two tables with as many columns fit beside each other.
+const SMALL_COLUMNS: usize = 6;
 /// What a page consists of.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
@@ -88,7 +92,7 @@ impl Page {
                                 }
                             }
                         }
-                        @for table in others { (shown(table, None)) }
+                        div.tables { @for table in others { (shown(table, None)) } }
                         (self.basis())
                         div.get {
                             button type="button" data-of="json" data-as="cenote.json" { "Save the data as JSON" }
@@ -157,7 +161,13 @@ fn shown(table: &Table, chosen: Option<usize>) -> Markup {
         (true, false) => None,
     };
     let is_headed = table.columns.iter().any(|name| !name.is_empty());
+    let width = match table.columns.len() {
+        columns if columns > CROWDED_COLUMNS => Some("crowded"),
+        columns if columns <= SMALL_COLUMNS && !(0..columns).any(is_long) => Some("small"),
+        _ => None,
+    };
     html! {
+        section class=[width] {
         h2 { (table.title) }
         div.scroll tabindex="0" role="region" aria-label=(table.title) {
             table {
@@ -175,6 +185,7 @@ fn shown(table: &Table, chosen: Option<usize>) -> Markup {
             }
         }
         @if !table.note.is_empty() { p.note { (table.note) } }
+        }
     }
 }
 
@@ -189,5 +200,26 @@ fn drawn(chart: &Chart, index: usize) -> Markup {
             div.narrow { (PreEscaped(narrow)) }
             figcaption { (chart.description) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn width(columns: usize, cell: &str) -> Option<&'static str> {
+        let row = vec![cell.to_owned(); columns];
+        let table = Table { title: "A".into(), note: String::new(), columns: row.clone(), rows: vec![row] };
+        let html = shown(&table, None).into_string();
+        ["small", "crowded"].into_iter().find(|class| html.contains(&format!("<section class=\"{class}\">")))
+    }
+
+    #[test]
+    fn small_tables_stand_beside_each_other_and_wide_ones_have_smaller_text() {
+        assert_eq!(width(5, "1.0"), Some("small"));
+        assert_eq!(width(10, "1.0"), None);
+        assert_eq!(width(15, "1.0"), Some("crowded"));
+        let long = "a cell of text that is too long for half a page";
+        assert_eq!(width(2, long), None);
     }
 }

@@ -284,7 +284,7 @@ pub fn pareto(points: &[(String, f64, f64)]) -> Vec<usize> {
     front
 }
 
-/// Times and size of each compression over `off`, for the usual record size and all threads.
+/// Times and size of each compression over `off`, with the record size and threads of the last run.
 fn times(runs: &[Run]) -> Option<Chart> {
     let last = runs.iter().rfind(|run| run.against.is_none())?;
     let alike = |run: &&Run| {
@@ -298,7 +298,7 @@ fn times(runs: &[Run]) -> Option<Chart> {
     }
     let over = |of: &dyn Fn(&Run) -> f64| rows.iter().map(|run| Some(of(run) / of(off))).collect();
     let grid = Grid {
-        title: "Time and space, off = 1.00".to_owned(),
+        title: format!("Time and space with records of {}, off = 1.00", nice(last.recordsize)),
         unit: String::new(),
         decimals: 2,
         corner: String::new(),
