@@ -43,6 +43,7 @@ mod moved;
 #[cfg(test)]
 mod new_names;
 mod new_vdevs;
+mod obsolete;
 mod open;
 mod open_datasets;
 mod opened;
@@ -133,6 +134,7 @@ pub use rewind::Rewind;
 pub use evacuation::Stage as RemovalStage;
 pub use members::Member;
 pub use moved::Removal;
+pub use obsolete::Obsolete;
 pub use reading::Reading;
 pub use sharing::{Dedup, Prune};
 pub use split::SplitOff;

@@ -12,7 +12,7 @@ use format::space_map::{self, Entry, Header, Kind, Layout};
 use format::zap::parse_int_key;
 use format::{ByteOrder, ObjectId, ObjectType, Txg, VdevId};
 use storage::allocator::{Allocator, MapEntry, MetaslabChange, SpaceMapSource};
-use storage::{ReadError, Record, Storage, TopVdev, WriteError};
+use storage::{ReadError, Record, Storage, TopVdev, Trail, WriteError};
 
 use crate::features::Features;
 use crate::mos::Mos;
@@ -378,10 +378,8 @@ pub(crate) fn free_extents(
         tracing::error!(?block, %error, "the header of a gang is lost: its pieces stay allocated");
     }
     for dva in extents {
-        let places = storage.vdevs().places(&dva).map_err(WriteError::from)?;
-        if places != [dva] {
-            allocator.note_obsolete(dva);
-        }
+        let Trail { passed, places } = storage.vdevs().trail(&dva).map_err(WriteError::from)?;
+        passed.into_iter().for_each(|dva| allocator.note_obsolete(dva));
         for dva in places {
             allocator.free_born(dva, block.physical_birth(), txg).map_err(|error| {
                 tracing::error!(%error, "space map and block pointers disagree");

@@ -227,6 +227,38 @@ fn power_cut_while_a_vdev_is_removed_leaves_a_synced_state() {
     }
 }
 
+/// Removes a top-level vdev that holds data, and waits until it has left.
+fn remove(story: &mut Story, index: usize) {
+    let gone = story.pool().info().config.tree.children[index].guid;
+    story.pool().remove(gone).expect("the others have room for it");
+    story.pool().wait_removed().expect("all is copied");
+    story.forget_unasked_syncs();
+}
+
+#[test]
+fn what_is_freed_is_obsolete_on_all_removed_vdevs_that_led_there() {
+    let mut story = Story::on(Machine { copied_at_once: 300_000, disks: 4, ..Machine::default() }, 13);
+    for n in 0..8u8 {
+        story.write(&format!("/{n}"), noise(900_000, n.into())).sync();
+    }
+    // What lay on the first goes to the second, too, and from there to the others.
+    (0..2).for_each(|index| remove(&mut story, index));
+    let obsolete = |story: &Story| -> Vec<u64> {
+        let all = story.pool().inner().obsolete().expect("read");
+        all.iter().map(|each| each.bytes.iter().sum()).collect()
+    };
+    let before = obsolete(&story);
+    assert_eq!(before.len(), 2);
+    for n in 0..5 {
+        story.unlink(&format!("/{n}"));
+    }
+    story.sync().sync().expect_clean();
+    let now = obsolete(&story);
+    assert!(now.iter().zip(&before).all(|(now, before)| *now > before + 30_000), "{before:?} {now:?}");
+    story.reboot().expect_clean().expect_model();
+    zdb::expect_pleased(&mut story);
+}
+
 #[test]
 fn a_pool_is_opened_right_after_its_special_device_was_removed() {
     let mut story = Story::on(Machine::default(), 11);

@@ -7,6 +7,7 @@
 use format::blkptr::{self, Block, BlockPtr, Dva};
 use format::{ByteOrder, Checksum, ChecksumKind, Corrupt, MAX_BLOCK, ObjectType};
 
+use crate::places::Trail;
 use crate::vdev::{Source, TopVdev, Way};
 use crate::{ReadError, Reader, Storage};
 
@@ -61,16 +62,25 @@ impl Storage {
     /// # Errors
     /// If no copy of a gang header can be read.
     pub fn extents(&self, block: &Block) -> Result<Vec<Dva>, ReadError> {
-        match self.extents_found(block)? {
-            (_, Some(lost)) => Err(lost),
-            (found, None) => {
-                let mut places = Vec::with_capacity(found.len());
-                for dva in &found {
-                    places.extend(self.vdevs().places(dva)?);
-                }
-                Ok(places)
-            }
+        self.trail(block).map(|trail| trail.places)
+    }
+
+    /// As [`Storage::extents`], with the places on removed vdevs that lead there.
+    ///
+    /// # Errors
+    /// If no copy of a gang header can be read.
+    pub fn trail(&self, block: &Block) -> Result<Trail, ReadError> {
+        let (found, lost) = self.extents_found(block)?;
+        if let Some(lost) = lost {
+            return Err(lost);
         }
+        let mut all = Trail::default();
+        for dva in &found {
+            let Trail { passed, places } = self.vdevs().trail(dva)?;
+            all.passed.extend(passed);
+            all.places.extend(places);
+        }
+        Ok(all)
     }
 
     /// As [`Storage::extents`] as far as they are known, where the pointers say: without those below a header that cannot be

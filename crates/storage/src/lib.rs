@@ -69,6 +69,7 @@ pub use meter::{
 };
 pub use moved::{Move, Moves};
 pub use payload::Payload;
+pub use places::Trail;
 pub use reader::Reader;
 pub use resilver::Missed;
 pub use seal::{Guard, Protection};

@@ -65,13 +65,24 @@ impl Moves {
 
     /// The parts of a range that were copied, in ascending order.
     pub fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = Move> + '_ {
+        self.numbered_parts(offset, len).map(|(_, part)| part)
+    }
+
+    /// As [`Moves::parts`], each with the number of the range that it is a part of.
+    pub fn numbered_parts(&self, offset: u64, len: u64) -> impl Iterator<Item = (usize, Move)> + '_ {
         let end = offset.saturating_add(len);
         let first = self.0.partition_point(|each| each.end() <= offset);
-        self.0[first..].iter().take_while(move |each| each.from < end).map(move |each| {
+        let those = self.0.iter().enumerate().skip(first);
+        those.take_while(move |(_, each)| each.from < end).map(move |(number, each)| {
             let (from, stop) = (each.from.max(offset), each.end().min(end));
             let to = Dva { offset: each.to.offset + (from - each.from), asize: stop - from, ..each.to };
-            Move { from, to }
+            (number, Move { from, to })
         })
+    }
+
+    /// All of them, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = &Move> + '_ {
+        self.0.iter()
     }
 
     /// Where the range was copied, piece by piece; `None` where a part of it was not.

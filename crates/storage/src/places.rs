@@ -16,13 +16,30 @@ const ATTEMPTS_MAX: usize = 4096;
 /// Pieces that a block may lie in: one for each of its sectors.
 const PIECES_MAX: usize = (format::MAX_BLOCK >> 9) as usize;
 
+/// Where something lies, and how its pointer leads there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trail {
+    /// Places on removed vdevs that lead on. A vdev may have been removed after others had moved to it.
+    pub passed: Vec<Dva>,
+    /// Places on vdevs that are there.
+    pub places: Vec<Dva>,
+}
+
 impl Vdevs {
     /// Where what is at `dva` lies: the same place, but for that on removed vdevs.
     ///
     /// # Errors
     /// [`ReadError`] where it lies nowhere.
     pub fn places(&self, dva: &Dva) -> Result<Vec<Dva>, ReadError> {
-        let mut places = vec![*dva];
+        self.trail(dva).map(|trail| trail.places)
+    }
+
+    /// As [`Vdevs::places`], with the places on removed vdevs in between.
+    ///
+    /// # Errors
+    /// [`ReadError`] where it lies nowhere.
+    pub fn trail(&self, dva: &Dva) -> Result<Trail, ReadError> {
+        let (mut passed, mut places) = (Vec::new(), vec![*dva]);
         // A vdev moves to those that are there when it is removed, so each step leads to one removed later.
         for _ in 0..=self.tops().len() {
             let is_moved = |place: &Dva| {
@@ -30,13 +47,14 @@ impl Vdevs {
                 top.is_some_and(|top| matches!(top.shape, Shape::Moved(_)))
             };
             if !places.iter().any(is_moved) {
-                return Ok(places);
+                return Ok(Trail { passed, places });
             }
             let mut next = Vec::new();
             for place in places {
                 match self.tops().get(place.vdev.0 as usize).map(|top| &top.shape) {
                     Some(Shape::Moved(moves)) => {
                         let found = moves.places(place.offset, place.asize);
+                        passed.push(place);
                         next.extend(found.ok_or(ReadError::OutOfRange { dva: *dva })?);
                     }
                     _ => next.push(place),
@@ -179,7 +197,12 @@ mod tests {
         let vdevs = Vdevs::new(vec![top(0, first), top(1, second), top(2, Shape::Missing)]);
         let found = vdevs.places(&place(0, 0x600, 0x1000)).unwrap();
         assert_eq!(found, [place(2, 0x800, 0x200), place(2, 0x2000, 0x800), place(2, 0x8000, 0x600)]);
-        assert_eq!(vdevs.places(&place(2, 7, 9)).unwrap(), [place(2, 7, 9)]);
+        let passed = vdevs.trail(&place(0, 0x600, 0x1000)).unwrap().passed;
+        assert_eq!(passed, [place(0, 0x600, 0x1000), place(1, 0x4600, 0xa00)]);
+        assert_eq!(
+            vdevs.trail(&place(2, 7, 9)).unwrap(),
+            Trail { passed: vec![], places: vec![place(2, 7, 9)] }
+        );
         assert!(vdevs.places(&place(0, 0x1f00, 0x200)).is_err(), "a part of it was never copied");
     }
 

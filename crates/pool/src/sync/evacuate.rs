@@ -19,20 +19,18 @@ use format::{Guid, VdevId, features};
 use storage::allocator::{AllocError, Class, Runs};
 use storage::{Move, ReadError, Shape, TopVdev, Vdevs, WriteError};
 
-use super::obsolete::MAP;
 use crate::evacuation::{
     BEFORE, BIRTHS, Evacuating, IS_REMOVED, MAPPING, NON_ALLOCATING, Objects, PIECE_MAX, Record, Stage,
     non_allocating,
 };
 use crate::features::Features;
 use crate::mos::DIRECTORY;
+use crate::obsolete::{IS_PRECISE, MAP};
 use crate::state::Syncing;
 use crate::{Error, Result};
 
 /// Gaps of so many bytes between what is in use do not end an entry.
 const GAP_MAX: u64 = 32 << 10;
-/// Marks a vdev of which it is counted exactly what is obsolete.
-const IS_PRECISE: &[u8] = b"com.delphix:obsolete_counts_are_precise";
 
 /// Why a removal is given up.
 enum Obstacle {

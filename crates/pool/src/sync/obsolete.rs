@@ -7,15 +7,14 @@
 use dmu::zap;
 use format::ObjectId;
 use format::features;
-use format::space_map::{Entry, Kind, Layout};
+use format::space_map::{Entry, Kind};
 use format::zap::Value;
 
 use crate::Result;
+use crate::obsolete::{LAYOUT, MAP};
 use crate::space_maps::{self, Form};
 use crate::state::Syncing;
 
-/// The key of the space map in the ZAP of the removed vdev.
-pub(super) const MAP: &[u8] = b"com.delphix:indirect_obsolete_sm";
 /// Bytes of one of its blocks.
 const BLOCK: u32 = 128 << 10;
 
@@ -30,7 +29,7 @@ impl Syncing<'_> {
             }
             let two_words = enabled(&features::SPACEMAP_V2);
             let map = self.obsolete_map(vdev.0)?;
-            let form = Form { layout: Layout { start: 0, shift: 0 }, two_words, pass };
+            let form = Form { layout: LAYOUT, two_words, pass };
             let entry = |(offset, run)| Entry { kind: Kind::Alloc, offset, run, vdev: None };
             let entries = runs.into_iter().map(entry).collect();
             space_maps::append(self.mos(), &self.tx, map, form, &[entries])?;

@@ -18,7 +18,7 @@ use std::sync::mpsc;
 use dsl::walk::{DESTROYED, Item, Owner, Place, Root, Walk, WrongFill};
 use format::ObjectId;
 use format::blkptr::{Block, BlockPtr, Dva};
-use storage::{BadCopy, ReadError, Storage, Verified};
+use storage::{BadCopy, ReadError, Storage, Trail, Verified};
 
 use dsl::Sizes;
 use pool::{Error, Inner, Pool, Result, roots};
@@ -219,12 +219,12 @@ impl Books<'_> {
             |item| match item {
                 Item::Block(place, block) => {
                     let copies = storage.verify_copies(&block);
-                    let extents = storage.extents(&block);
-                    (Item::Block(place, block), copies, extents)
+                    let trail = storage.trail(&block);
+                    (Item::Block(place, block), copies, trail)
                 }
-                other => (other, Verified::default(), Ok(Vec::new())),
+                other => (other, Verified::default(), Ok(Trail::default())),
             },
-            |(item, copies, extents)| {
+            |(item, copies, trail)| {
                 report_fills(&wrong_fills, report);
                 match item {
                     Item::Unreadable(place, why) => {
@@ -234,7 +234,7 @@ impl Books<'_> {
                         let sizes = Sizes::of(storage.vdevs(), &BlockPtr::Embedded(ptr));
                         *self.sums.entry(place.owner()).or_default() += sizes;
                     }
-                    Item::Block(place, block) => self.enter(&place, block, copies, extents, report),
+                    Item::Block(place, block) => self.enter(&place, block, copies, trail, report),
                 }
                 Ok::<(), Error>(())
             },
@@ -250,7 +250,7 @@ impl Books<'_> {
         place: &Place,
         block: Block,
         copies: Verified,
-        extents: std::result::Result<Vec<Dva>, ReadError>,
+        trail: std::result::Result<Trail, ReadError>,
         report: &mut dyn FnMut(Finding),
     ) {
         self.summary.blocks += 1;
@@ -261,15 +261,12 @@ impl Books<'_> {
         }
         *self.sums.entry(place.owner()).or_default() +=
             Sizes::of(self.storage.vdevs(), &BlockPtr::Block(block));
-        let extents = extents.unwrap_or_else(|error| {
+        let trail = trail.unwrap_or_else(|error| {
             report(Finding::Unreadable { place: place.to_string(), why: error.to_string() });
-            Vec::new()
+            Trail::default()
         });
-        let reference = self.shared.refer(&block);
-        for dva in extents.into_iter().filter(|_| reference != shared::Reference::Further) {
-            if !self.claims.claim(dva) {
-                report(Finding::DoubleReference { place: place.to_string(), dva });
-            }
+        if self.shared.refer(&block) != shared::Reference::Further {
+            self.claims.claim_block(trail, place, report);
         }
     }
 
@@ -281,6 +278,7 @@ impl Books<'_> {
             ("the lists of blocks", space::claim_lists(inner, (claims, shared), report)),
             ("the copies of a vdev", space::claim_copies(inner, claims, report)),
             ("the space maps", space::compare(inner, claims, report)),
+            ("the mappings of removed vdevs", space::compare_obsolete(inner, claims, report)),
             ("the space accounting", accounts::compare(inner, sums, report)),
             ("the snapshots", snapshots::compare(inner, sums, report)),
             ("the features", accounts::features(inner, report)),

@@ -1,21 +1,22 @@
 //! Comparing the blocks of the trees with the space maps.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use dmu::Objset;
 use dsl::list;
 use format::VdevId;
 use format::blkptr::{BlockPtr, Dva};
 use format::space_map::{Kind, Layout};
-use storage::TopVdev;
 use storage::allocator::{MapEntry, SpaceMapSource};
+use storage::{TopVdev, Trail};
 
 use super::Finding;
 use super::sectors::Sectors;
 use super::shared::{Reference, Shared};
 use dsl::bpobj;
 use pool::space_maps::{self, Source};
-use pool::{Inner, Result, checkpoint, log};
+use pool::{Inner, Obsolete, Result, checkpoint, log};
 
 /// Sectors in use, per top-level vdev.
 pub(super) struct Claims {
@@ -34,6 +35,24 @@ impl Claims {
         let Some((size, claimed)) = self.vdevs.get_mut(&dva.vdev.0) else { return false };
         claimed.add(dva.offset..dva.offset.saturating_add(dva.asize).min(*size))
     }
+
+    /// Claims all that a block takes, also on the removed vdevs that its pointer leads through.
+    pub(super) fn claim_block(
+        &mut self,
+        trail: Trail,
+        place: impl fmt::Display,
+        report: &mut dyn FnMut(Finding),
+    ) {
+        for dva in trail.passed {
+            // What is claimed twice there is claimed twice where it leads.
+            self.claim(dva);
+        }
+        for dva in trail.places {
+            if !self.claim(dva) {
+                report(Finding::DoubleReference { place: place.to_string(), dva });
+            }
+        }
+    }
 }
 
 /// Blocks that no tree refers to any more but that are still allocated: frees put off, and what a checkpoint keeps.
@@ -43,11 +62,7 @@ pub(super) fn claim_lists(
     report: &mut dyn FnMut(Finding),
 ) -> Result<()> {
     for block in shared.waiting().iter().chain(shared.further_copies()) {
-        for dva in inner.storage.extents(block)? {
-            if !claims.claim(dva) {
-                report(Finding::DoubleReference { place: "dedup table".into(), dva });
-            }
-        }
+        claims.claim_block(inner.storage.trail(block)?, "dedup table", report);
     }
     for key in ["sync_bplist", "free_bpobj"] {
         let Some(list) = inner.mos.directory_object(key)? else { continue };
@@ -55,11 +70,7 @@ pub(super) fn claim_lists(
             if let BlockPtr::Block(block) = ptr
                 && shared.refer(block) != Reference::Further
             {
-                for dva in inner.storage.extents(block)? {
-                    if !claims.claim(dva) {
-                        report(Finding::DoubleReference { place: key.into(), dva });
-                    }
-                }
+                claims.claim_block(inner.storage.trail(block)?, key, report);
             }
             Ok(())
         })?;
@@ -128,12 +139,9 @@ pub(super) fn claim_logs(
         let blocks = log::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
         for block in &blocks {
             // The walk has reported the pieces of a lost gang.
-            let reference = shared.refer(block);
-            for dva in inner.storage.extents(block).unwrap_or_default() {
-                if reference != Reference::Further && !claims.claim(dva) {
-                    let place = format!("intent log of '{}'", info.name);
-                    report(Finding::DoubleReference { place, dva });
-                }
+            if shared.refer(block) != Reference::Further {
+                let place = format!("intent log of '{}'", info.name);
+                claims.claim_block(inner.storage.trail(block).unwrap_or_default(), place, report);
             }
         }
     }
@@ -181,6 +189,26 @@ pub(super) fn compare(inner: &Inner, claims: &Claims, report: &mut dyn FnMut(Fin
             let (in_maps, in_use) = (|| allocated.ranges(bytes.clone()), || claimed.ranges(bytes.clone()));
             subtract(in_maps(), in_use(), |offset, len| report(Finding::Leak { vdev, offset, len }));
             subtract(in_use(), in_maps(), |offset, len| report(Finding::NotAllocated { vdev, offset, len }));
+        }
+    }
+    Ok(())
+}
+
+/// Compares what is obsolete of the mappings of removed vdevs with what is in use of them.
+pub(super) fn compare_obsolete(
+    inner: &Inner,
+    claims: &Claims,
+    report: &mut dyn FnMut(Finding),
+) -> Result<()> {
+    for Obsolete { vdev, moves, bytes } in inner.obsolete()? {
+        let Some((_, claimed)) = claims.vdevs.get(&vdev) else { continue };
+        for (each, stored) in moves.iter().zip(bytes) {
+            let used: u64 = claimed.ranges(each.from..each.end()).map(|(start, end)| end - start).sum();
+            let counted = each.to.asize - used;
+            if stored != counted {
+                let what = format!("obsolete bytes of the mapping of vdev {vdev} at {:#x}", each.from);
+                report(Finding::Sum { what, stored, counted });
+            }
         }
     }
     Ok(())
