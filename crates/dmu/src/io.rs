@@ -22,6 +22,8 @@ pub(crate) enum Reading {
     Once,
     /// Read-ahead for a sequential reader.
     Ahead,
+    /// Read-ahead into the cache.
+    Soon,
 }
 
 /// What an objset reads and writes blocks with.
@@ -82,6 +84,7 @@ impl BlockIo {
             Reading::Kept => reader,
             Reading::Once => reader.once(),
             Reading::Ahead => reader.once().for_purpose(Purpose::AsyncRead),
+            Reading::Soon => reader.for_purpose(Purpose::AsyncRead),
         }
     }
 

@@ -33,7 +33,7 @@ pub use context::{LookAhead, Space, SyncCtx};
 pub use error::Error;
 pub use head::{Head, NewObject, SealedForm};
 pub use io::BlockIo;
-pub use object::{Object, Trail};
+pub use object::{AtHand, Object, Trail};
 pub use objset::{Frozen, Objset, Special};
 pub use place::write_objset_root;
 pub use policy::{Dedup, Policy, Redundant};

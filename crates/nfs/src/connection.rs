@@ -113,7 +113,7 @@ impl Connection {
 
     /// The work of one thread. It holds the permit of an additional thread until its end.
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, _permit: Option<Permit>) {
-        let mut record = Vec::new();
+        let (mut record, mut reply) = (Vec::new(), Writer::default());
         loop {
             let call = match self.next(&mut record) {
                 Ok(Some(call)) => call,
@@ -121,8 +121,8 @@ impl Connection {
                 Err(error) => return self.end(&error),
             };
             self.help(scope);
-            let reply = answer(&self.table, self.client, &record);
-            if let Err(error) = reply.and_then(|reply| self.send(&reply)) {
+            let answered = answer(&self.table, self.client, &record, &mut reply);
+            if let Err(error) = answered.and_then(|()| self.send(&reply)) {
                 self.end(&error);
             }
             drop(call);
@@ -207,65 +207,65 @@ fn is_leaving(error: &io::Error) -> bool {
 
 /// The replies to all messages in `sent`, the bytes of a whole connection.
 pub(crate) fn answers(table: &Table, client: SocketAddr, mut sent: &[u8]) -> Vec<u8> {
-    let (mut replies, mut record) = (Vec::new(), Vec::new());
+    let (mut replies, mut record, mut reply) = (Vec::new(), Vec::new(), Writer::default());
     while let Some((first, rest)) = sent.split_first() {
         sent = rest;
-        let reply =
-            record::read(&mut sent, [*first], &mut record).and_then(|()| answer(table, client, &record));
+        let answered = record::read(&mut sent, [*first], &mut record)
+            .and_then(|()| answer(table, client, &record, &mut reply));
         // The server ends a connection with bytes that make no sense.
-        let Ok(reply) = reply else { break };
+        if answered.is_err() {
+            break;
+        }
         replies.extend_from_slice(reply.as_bytes());
     }
     replies
 }
 
-/// The whole reply to a message, with its length in front.
-fn answer(table: &Table, client: SocketAddr, record: &[u8]) -> io::Result<Writer> {
-    let mut out = Writer::default();
+/// Writes the whole reply to a message over `out`, with its length in front.
+fn answer(table: &Table, client: SocketAddr, record: &[u8], out: &mut Writer) -> io::Result<()> {
+    out.truncate(0);
     out.u32(0);
     let message = rpc::decode(record)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a message is no call"))?;
     let (number, call) = match message {
         Message::Call(number, call) => (number, call),
         Message::Mismatch(number) => {
-            rpc::mismatch(number, &mut out);
-            return Ok(finished(out));
+            rpc::mismatch(number, out);
+            finish(out);
+            return Ok(());
         }
     };
     let what = (call.program, call.version, call.procedure);
     let is_once = program::is_once(call.program, call.procedure);
     if is_once && let Some(kept) = table.repeats.begin(client.ip(), record) {
-        let mut out = Writer::default();
+        out.truncate(0);
         out.raw(&kept);
-        return Ok(out);
+        return Ok(());
     }
     let start = out.len();
     let asker = Asker { client, credentials: call.credentials };
     let mut call = Call { table, asker: &asker, arguments: call.arguments };
-    rpc::begin_reply(number, &mut out);
+    rpc::begin_reply(number, out);
     let done = match &asker.credentials {
         Credentials::Unknown => Err(Refusal::Credentials),
         _ if table.is_broken() => Err(Refusal::System),
-        _ => {
-            catch_unwind(AssertUnwindSafe(|| program::run(what, &mut call, &mut out))).unwrap_or_else(|_| {
-                table.note_broken();
-                Err(Refusal::System)
-            })
-        }
+        _ => catch_unwind(AssertUnwindSafe(|| program::run(what, &mut call, out))).unwrap_or_else(|_| {
+            table.note_broken();
+            Err(Refusal::System)
+        }),
     };
     if let Err(refusal) = done {
         out.truncate(start);
-        rpc::refuse(number, refusal, &mut out);
+        rpc::refuse(number, refusal, out);
     }
-    let out = finished(out);
+    finish(out);
     if is_once {
         table.repeats.keep(client.ip(), record, out.as_bytes());
     }
-    Ok(out)
+    Ok(())
 }
 
-fn finished(mut out: Writer) -> Writer {
+fn finish(out: &mut Writer) {
     let len = out.len() - 4;
     out.set_u32(0, record::LAST | len as u32);
-    out
 }

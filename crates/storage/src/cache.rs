@@ -124,14 +124,28 @@ impl RecordCache {
         }
     }
 
+    fn counters(&self, block: &Block) -> &Counters {
+        let is_data = block.level == 0 && !block.object_type.is_metadata();
+        if is_data { &self.data } else { &self.metadata }
+    }
+
     /// The record of `block`, if held.
     #[must_use]
     pub fn get(&self, block: &Block) -> Option<Record> {
+        let found = self.get_at_hand(block);
+        if found.is_none() {
+            self.counters(block).misses.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// As [`RecordCache::get`] for a caller that asks again, with the same block, if this gives nothing.
+    #[must_use]
+    pub fn get_at_hand(&self, block: &Block) -> Option<Record> {
         let found = self.map.get(&Self::key(block));
-        let is_data = block.level == 0 && !block.object_type.is_metadata();
-        let counters = if is_data { &self.data } else { &self.metadata };
-        let counter = if found.is_some() { &counters.hits } else { &counters.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
+        if found.is_some() {
+            self.counters(block).hits.fetch_add(1, Ordering::Relaxed);
+        }
         found
     }
 

@@ -130,6 +130,13 @@ impl Reader<'_> {
         }
     }
 
+    /// The bytes that `ptr` promises, if they are in the cache.
+    #[must_use]
+    pub fn at_hand(&self, ptr: &BlockPtr) -> Option<Record> {
+        let block = ptr.block().filter(|block| !self.sees_it_sealed(block))?;
+        self.storage.cache().get_at_hand(block)
+    }
+
     /// As [`Reader::read`] for a block on disk, past the cache and without filling it.
     ///
     /// # Errors

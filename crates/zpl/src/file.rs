@@ -15,6 +15,7 @@ use crate::fs::ATTRIBUTE_COST;
 use crate::hole::{Hole, hole};
 use crate::node::modified;
 use crate::stat::is_kind;
+use crate::streams::Streams;
 use crate::{Error, FileKind, Filesystem, Result};
 
 /// End of the largest file.
@@ -104,9 +105,23 @@ impl Filesystem {
     /// # Errors
     /// [`Error::IsDir`], [`Error::Invalid`] for anything but a regular file; a block that cannot be read.
     pub fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_within(None, id, offset, buf)
+    }
+
+    /// As [`Filesystem::read`]. Reads that follow each other in `streams` are read ahead of.
+    pub(crate) fn read_within(
+        &self,
+        streams: Option<&Streams>,
+        id: ObjectId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
         let _shared = self.inner.nodes.read(id);
         let (object, znode) = self.file(id)?;
         let len = znode.size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        if let Some(streams) = streams.filter(|_| self.inner.dataset.settings().cache_data) {
+            streams.note(&self.inner.objset, &object, znode.size, offset, len);
+        }
         self.read_blocks(&object, offset, &mut buf[..len])?;
         Ok(len)
     }

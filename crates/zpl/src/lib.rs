@@ -44,6 +44,7 @@ mod snapshots;
 mod space;
 mod sparse;
 mod stat;
+mod streams;
 mod unnamed;
 mod upgrade;
 mod volume;

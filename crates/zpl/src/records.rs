@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dmu::{Object, Objset, Record};
+use dmu::{AtHand, Object, Objset, Record};
 use format::ObjectId;
 
 use crate::read_ahead::ReadAhead;
@@ -144,22 +144,36 @@ pub(crate) fn read_blocks(
             if keep == Keep::Nothing { object.read_once(offset, buf) } else { object.read(offset, buf) };
         return Ok(read?);
     }
+    // The bytes of a block that are wanted, and where they belong in `buf`.
+    let part = |blkid: u64| {
+        let (from, to) = ((blkid * block).max(offset), ((blkid + 1) * block).min(end));
+        let within = (from - blkid * block) as usize..(to - blkid * block) as usize;
+        (within, (from - offset) as usize..(to - offset) as usize)
+    };
+    // No other thread is woken for what is in memory.
+    let mut on_disk = Vec::new();
+    for blkid in blkids {
+        let (within, place) = part(blkid);
+        match object.at_hand(blkid) {
+            AtHand::Record(record) => buf[place].copy_from_slice(&record[within]),
+            AtHand::Zeros => buf[place].fill(0),
+            AtHand::OnDisk => on_disk.push(blkid),
+        }
+    }
     let read = |blkid: u64| {
-        let whole = blkid * block >= offset && (blkid + 1) * block <= end;
+        let whole = part(blkid).0.len() as u64 == block;
         let is_kept = keep == Keep::All || keep == Keep::Parts && !whole;
         (blkid, if is_kept { object.block(blkid) } else { object.block_once(blkid) })
     };
     let buffers = objset.buffers();
     let copy = |(blkid, record): (u64, dmu::Result<Record>)| {
-        let (from, to) = ((blkid * block).max(offset), ((blkid + 1) * block).min(end));
-        let (within, len) = ((from - blkid * block) as usize, (to - from) as usize);
-        let record = record?;
-        buf[(from - offset) as usize..][..len].copy_from_slice(&record[within..within + len]);
+        let (record, (within, place)) = (record?, part(blkid));
+        buf[place].copy_from_slice(&record[within]);
         buffers.give(record);
         Ok::<_, dmu::Error>(())
     };
     let window = (AHEAD_BYTES / block).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
-    Ok(objset.readers().map_ordered(dmu::Caller::Works, blkids, window, read, copy)?)
+    Ok(objset.readers().map_ordered(dmu::Caller::Works, on_disk, window, read, copy)?)
 }
 
 impl Records {

@@ -46,6 +46,7 @@ pub use numbers::{Folder, Node, Numbers, Slot, is_made_up, is_shown_link, link_f
 pub use settings::{Atime, Settings};
 pub use spaces::is_acl;
 
+use crate::streams::Streams;
 use crate::{Error, Filesystem, ObjectId, Result};
 use links::Links;
 use settings::Live;
@@ -65,6 +66,8 @@ pub enum Checks {
 
 /// Access to the files of a pool through one mount or export.
 pub struct Session {
+    // Rust drops it before `fs`: it waits for reads that have begun.
+    streams: Streams,
     /// `None` while it is being replaced (no call runs then), or if it could not be opened again.
     fs: RwLock<Option<Filesystem>>,
     /// Its root, which an exchange keeps.
@@ -100,6 +103,7 @@ impl Session {
             had_acls: fs.dataset().settings().posix_acl,
             heeds_acls: AtomicBool::new(checks != Checks::Kernel),
             cache: OnceLock::new(),
+            streams: Streams::default(),
             fs: RwLock::new(Some(fs)),
         }
     }
@@ -118,6 +122,7 @@ impl Session {
             had_acls: self.had_acls,
             heeds_acls: AtomicBool::new(self.heeds_acls()),
             cache: OnceLock::new(),
+            streams: Streams::default(),
             fs: RwLock::new(Some(fs)),
         }
     }

@@ -5,7 +5,8 @@ mod support;
 use format::ObjectId;
 use format::compression::CompressionSetting;
 use support::Bed;
-use zpl::{FileKind, Filesystem, NewNode};
+use zpl::session::{Caller, Checks, Position, Settings};
+use zpl::{FileKind, Filesystem, NewNode, Session};
 
 const RECORD: usize = 128 << 10;
 
@@ -89,6 +90,36 @@ fn records_that_change_while_others_sync_are_written_as_they_are_last() {
     bed.reopen();
     expect(bed.fs(), "one", 1600, |_| 0);
     expect(bed.fs(), "two", 160, |_| 7);
+    bed.close();
+    bed.expect_clean_as_left();
+}
+
+#[test]
+fn reads_of_a_session_in_order_are_read_ahead_and_see_every_write() {
+    let mut bed = Bed::new(3, &[lz4()], 0, 0);
+    let id = create(bed.fs(), "file");
+    (0..200).for_each(|number| put(bed.fs(), id, number, 0));
+    bed.close();
+    bed.reopen();
+    let session = Session::new(bed.fs().clone(), Checks::Here, &Settings::default(), (0, 0));
+    let misses = || bed.pool().storage().cache().stats().data.misses;
+    let before = misses();
+    let mut room = vec![0; 2 * RECORD];
+    for number in (0..200).step_by(2) {
+        // Blocks that were read ahead are replaced before the reader comes to them.
+        put(bed.fs(), id, number + 5, 1);
+        let at = Position { file: id, offset: number * RECORD as u64 };
+        assert_eq!(session.read(&Caller::root(), at, &mut room).unwrap(), 2 * RECORD);
+        let version = |number: u64| u64::from(number % 2 == 1 && number >= 5);
+        assert!(room[..RECORD] == record(number, version(number)), "record {number}");
+        assert!(room[RECORD..] == record(number + 1, version(number + 1)), "record {}", number + 1);
+    }
+    // Workers read most blocks, and none is read twice by much.
+    let read = misses() - before;
+    assert!((90..=230).contains(&read), "{read} blocks were read");
+    drop(session);
+    bed.close();
+    bed.reopen();
     bed.close();
     bed.expect_clean_as_left();
 }

@@ -18,7 +18,7 @@ use storage::{Draft, Record, Storage};
 
 pub(crate) use self::cloned::reborn;
 pub(crate) use self::dirty::{Closed, Spill};
-pub use self::read::Trail;
+pub use self::read::{AtHand, Trail};
 pub(crate) use self::shared::{NUMBERS_MAX, Shared};
 
 use self::dirty::Dirty;

@@ -40,6 +40,17 @@ enum Place {
     Disk(Arc<Dnode>),
 }
 
+/// What [`Object::at_hand`] finds.
+#[derive(Clone, Debug)]
+pub enum AtHand {
+    /// The block.
+    Record(Record),
+    /// Nothing was written there.
+    Zeros,
+    /// The block must be read from a disk.
+    OnDisk,
+}
+
 impl Object {
     fn place(&self, blkid: u64) -> Place {
         let state = self.lock();
@@ -91,6 +102,35 @@ impl Object {
     /// As [`Object::block`].
     pub fn block_ahead(&self, blkid: u64) -> Result<Record> {
         self.block_by(blkid, Reading::Ahead)
+    }
+
+    /// As [`Object::block`] for a caller that will want the block soon: it stays in the cache.
+    ///
+    /// # Errors
+    /// As [`Object::block`].
+    pub fn block_soon(&self, blkid: u64) -> Result<Record> {
+        self.block_by(blkid, Reading::Soon)
+    }
+
+    /// Block `blkid`, if that needs no disk but for indirect blocks.
+    #[must_use]
+    pub fn at_hand(&self, blkid: u64) -> AtHand {
+        let reading = Reading::Kept;
+        let ptr = match self.place(blkid) {
+            Place::Memory(record) => return AtHand::Record(record),
+            Place::Zeros => return AtHand::Zeros,
+            Place::Cloned(ptr) => Ok(ptr),
+            Place::Disk(dnode) => self.ptr_in(&dnode, blkid, reading),
+        };
+        match ptr {
+            Ok(BlockPtr::Hole(_)) => AtHand::Zeros,
+            Ok(ptr) => match self.shared.io.reader(reading).at_hand(&ptr) {
+                Some(record) if record.len() as u64 == self.block_size() => AtHand::Record(record),
+                _ => AtHand::OnDisk,
+            },
+            // A read of the block tells what is wrong.
+            Err(_) => AtHand::OnDisk,
+        }
     }
 
     fn block_by(&self, blkid: u64, reading: Reading) -> Result<Record> {

@@ -204,6 +204,12 @@ impl Objset {
         self.io().readers()
     }
 
+    /// Bytes that the cache of the pool holds at most.
+    #[must_use]
+    pub fn cache_limit(&self) -> u64 {
+        self.io().storage().cache().limit()
+    }
+
     /// Memory for records.
     #[must_use]
     pub fn buffers(&self) -> &Buffers {

@@ -42,7 +42,9 @@ impl Session {
     /// [`Error::Denied`](crate::Error::Denied); as [`crate::Filesystem::read`].
     pub fn read(&self, by: &Caller, at: Position, buf: &mut [u8]) -> Result<usize> {
         self.demand_contents(by, at.file, Access::READ)?;
-        self.fs()?.read(at.file, at.offset, buf)
+        // The kernel reads ahead for its mounts.
+        let streams = self.checks_here().then_some(&self.streams);
+        self.fs()?.read_within(streams, at.file, at.offset, buf)
     }
 
     /// The records of a file in order, read ahead on all cores.
