@@ -135,3 +135,17 @@ fn the_history_of_each_pool_has_the_command_as_it_was_typed() {
         assert!(history.lines().any(|line| line.ends_with(" zfs set user:x=1 p1 p2")), "{history}");
     }
 }
+
+#[test]
+fn snapshots_of_two_pools_are_not_taken_by_one_command() {
+    let Some(live) = two() else { return };
+    let snapshot = |names: &[&str]| live.run(&[&["zfs", "snapshot"], names].concat());
+    for names in [&["p1@x", "p2@x"][..], &["-r", "p2@x", "p1@x"], &["-o", "a:b=c", "p1@x", "p1@x", "p2@x"]] {
+        let refused = snapshot(names);
+        let several = "cannot create snapshots : multiple snapshots of same fs not allowed\n";
+        assert_eq!((refused.status, &*refused.err), (1, &*format!("{several}no snapshots were created\n")));
+    }
+    misused(snapshot(&[]), "missing snapshot argument");
+    assert_eq!(live.run(&["zfs", "list", "-Ht", "snapshot"]).good(), "");
+    snapshot(&["p1@x"]).good();
+}

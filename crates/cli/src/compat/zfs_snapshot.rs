@@ -1,7 +1,5 @@
 //! `zfs snapshot`.
 
-use std::collections::BTreeMap;
-
 use pool::props::dataset as props;
 use pool::props::names;
 use pool::props::{DatasetKind, PropertyError, Value};
@@ -11,7 +9,7 @@ use super::changing::{is_missing, session};
 use super::select::dataset_failure;
 use crate::args::Assignments;
 use crate::args::{Parsed, flag, property};
-use crate::command::{Command, Run, Targets};
+use crate::command::{Command, Run, Targets, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, NotOpen, Session, pool_of};
 use crate::out::Console;
@@ -27,7 +25,7 @@ pub static COMMAND: Command = Command {
         flag("r", "also of everything below, at the same moment"),
         property("o", "sets a user property; may be repeated"),
     ],
-    targets: Targets::All,
+    targets: Targets::Of(targets),
     run: Run::Here(run),
     ..Command::ZFS
 };
@@ -48,46 +46,54 @@ const CREATE_SNAPSHOTS: &str = "cannot create snapshots :";
 const NONE_CREATED: &str = "no snapshots were created";
 const NOT_FOR_SNAPSHOTS: &str = "this property can not be modified for snapshots";
 
-/// Runs `zfs snapshot`.
-///
-/// # Errors
-/// Usage, or why there are no new snapshots: those of one pool are taken all or none.
-fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let call = &call.typed(read);
-    let args = &call.args;
+/// The snapshots to be, which are in one pool. The servers of several pools would each take their own.
+fn targets(call: &Call) -> Result<Vec<String>, Failure> {
+    check(&call.typed(read))?;
+    Ok(call.args.operands.clone())
+}
+
+/// Checks a command line; gives the user properties that go with each snapshot.
+fn check(call: &Typed<Options>) -> Result<Vec<(String, Value)>, Failure> {
     let own = Assignments::collect(call.options.properties.iter().map(String::as_str), |word| {
         props::parse(word).map(|p| p.name)
     })?;
-    if args.operands.is_empty() {
+    let wanted = &call.args.operands;
+    if wanted.is_empty() {
         return Err(Failure::usage("missing snapshot argument"));
     }
-    let mut by_pool: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for name in &args.operands {
+    for name in wanted {
         if !name.contains('@') {
             return Err(Failure::usage(""));
         }
         names::check_new(name, DatasetKind::Snapshot)
             .map_err(|error| Action::CreateSnapshot(name).failed(error))?;
-        by_pool.entry(pool_of(name)).or_default().push(name);
     }
     let local = snapshot_properties(&own)?;
-    if by_pool.len() > 1 {
+    if wanted.iter().any(|name| pool_of(name) != pool_of(&wanted[0])) {
         // All are taken or none, which two pools cannot promise. OpenZFS answers so, too.
         return Err(several_of_one());
     }
-    for (pool, wanted) in by_pool {
-        let session = match session(call, pool, Intent::Write) {
-            Ok(session) => session,
-            Err(NotOpen::Missing(_)) => return Err(missing(console, wanted[0])),
-            Err(error) => return Err(error.into()),
-        };
-        if let Some(live) = call.live() {
-            live.write_back();
-        }
-        let done = snapshot_in(&session, console, &wanted, call.options.recursive, &local);
-        session.finish().and(done)?;
+    Ok(local)
+}
+
+/// Runs `zfs snapshot`.
+///
+/// # Errors
+/// Usage, or why there are no new snapshots: they are taken all or none.
+fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+    let call = &call.typed(read);
+    let local = check(call)?;
+    let wanted: Vec<&str> = call.args.operands.iter().map(String::as_str).collect();
+    let session = match session(call, pool_of(wanted[0]), Intent::Write) {
+        Ok(session) => session,
+        Err(NotOpen::Missing(_)) => return Err(missing(console, wanted[0])),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(live) = call.live() {
+        live.write_back();
     }
-    Ok(())
+    let done = snapshot_in(&session, console, &wanted, call.options.recursive, &local);
+    session.finish().and(done)
 }
 
 fn several_of_one() -> Failure {
