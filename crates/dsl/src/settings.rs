@@ -100,6 +100,17 @@ fn number(view: &View<'_>, info: &DatasetInfo, name: &str) -> Result<u64> {
     }
 }
 
+/// Whether a volume, or a snapshot of one, is shown to programs: `volmode` hides both, `snapdev` shows snapshots.
+///
+/// # Errors
+/// The properties cannot be read.
+pub fn is_shown_volume(view: &View<'_>, info: &DatasetInfo) -> Result<bool> {
+    const VOLMODE_NONE: u64 = 3;
+    const SNAPDEV_VISIBLE: u64 = 1;
+    let is_hidden = number(view, info, "volmode")? == VOLMODE_NONE;
+    Ok(!is_hidden && (!info.is_snapshot() || number(view, info, "snapdev")? == SNAPDEV_VISIBLE))
+}
+
 /// Settings and write policy of a dataset from its properties, in a pool with these features enabled (`None`: of a legacy
 /// version) and so many users of each.
 ///

@@ -86,8 +86,9 @@ pub trait Mounted: fmt::Debug + Send + Sync {
     /// Notifies the kernel after changes of properties. The mount options stay.
     fn look_at_properties(&self);
 
-    /// Prepares the destroy of a snapshot, now called `name`: makes the kernel drop it and closes it. The snapshot may
-    /// meanwhile belong to another file system. If it is in use, it stays open after a wait of a fraction of a second.
+    /// Prepares the destroy of a snapshot, now called `name`, or a change of a volume: makes the kernel drop it and closes
+    /// it. The snapshot may meanwhile belong to another file system. If it is in use, it stays open after a wait of a
+    /// fraction of a second.
     fn let_go_of_snapshot(&self, key: SnapshotKey, name: &[u8]);
 
     /// A snapshot of this name no longer exists.

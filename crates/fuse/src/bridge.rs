@@ -39,7 +39,12 @@ impl Bridge {
 
     /// Runs a job that may wait for the pool, or queues it for other threads.
     pub(crate) fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
-        let taken = self.progress.take(0);
+        self.change_of(0, 0, job);
+    }
+
+    /// As [`Bridge::change`], of a message with this many pages of the kernel's cache. The job holds `bytes` of data.
+    pub(crate) fn change_of(&self, pages: u64, bytes: u64, job: impl FnOnce(&Bridge) + Send + 'static) {
+        let taken = self.progress.take(pages);
         let change = Change::of_current(&self.interrupts);
         let job = move |bridge: &Bridge| {
             change.run(|| job(bridge));
@@ -50,7 +55,7 @@ impl Bridge {
             self.serve(self.permits.next());
         } else {
             let bridge = self.own();
-            self.serve(self.permits.take_or_queue(Box::new(move || job(&bridge)), 0));
+            self.serve(self.permits.take_or_queue(Box::new(move || job(&bridge)), bytes));
         }
     }
 }

@@ -13,8 +13,26 @@ const ZERO_RANGE: i32 = 0x10;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
+/// What `lseek` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sought {
+    Data,
+    Hole,
+}
+
+impl Sought {
+    /// As the request has it; `None` for anything else.
+    pub(crate) const fn of(whence: i32) -> Option<Sought> {
+        match whence {
+            SEEK_DATA => Some(Sought::Data),
+            SEEK_HOLE => Some(Sought::Hole),
+            _ => None,
+        }
+    }
+}
+
 /// What the mode of `fallocate` asks for.
-fn allocation(mode: i32) -> Answer<Allocation> {
+pub(crate) fn allocation(mode: i32) -> Answer<Allocation> {
     let keep_size = mode & KEEP_SIZE != 0;
     match mode & !KEEP_SIZE {
         0 => Ok(Allocation::Reserve { keep_size }),
@@ -78,10 +96,9 @@ impl Shared {
 
     /// Finds the next data or hole. Runs on the seeker's thread.
     pub(crate) fn seek(&self, id: ObjectId, offset: i64, whence: i32) -> Answer<i64> {
-        let what = match whence {
-            SEEK_DATA => Seek::Data,
-            SEEK_HOLE => Seek::Hole,
-            _ => return Err(Errno::EINVAL),
+        let what = match Sought::of(whence).ok_or(Errno::EINVAL)? {
+            Sought::Data => Seek::Data,
+            Sought::Hole => Seek::Hole,
         };
         if self.writeback {
             // Pages that the kernel has not sent yet are data, too, but the kernel does not count them.

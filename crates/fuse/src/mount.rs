@@ -189,9 +189,11 @@ impl Mounted {
         &self.shared
     }
 
-    /// Prepares the destroy of a snapshot, now called `name`: makes the kernel drop it and closes it. The snapshot may
-    /// meanwhile belong to another file system. If it is in use, it stays open after a wait of a fraction of a second.
+    /// Prepares the destroy of a snapshot, now called `name`, or a change of a volume: makes the kernel drop it and closes
+    /// it. The snapshot may meanwhile belong to another file system. If it is in use, it stays open after a wait of a
+    /// fraction of a second.
     pub fn let_go_of_snapshot(&self, key: SnapshotKey, name: &[u8]) {
+        self.snapshots.volumes.let_go(key);
         self.snapshots.let_go(key, name);
     }
 

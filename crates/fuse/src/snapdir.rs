@@ -5,6 +5,8 @@
 //! is closed when the kernel knows none of its nodes (`opened.rs`). The number of a node tells the target of a message;
 //! `router.rs` sends it there.
 //!
+//! Volumes are files below `.zfs/volume` (`volumes.rs`).
+//!
 //! The kernel was told not to ask when files are opened (decision 0005), so it opens a file of a snapshot for writing like
 //! any other: what is then done with it is refused (`router.rs`).
 
@@ -12,6 +14,8 @@ mod control;
 mod opened;
 mod router;
 mod table;
+mod tree;
+mod volumes;
 
 pub(crate) use opened::Snapshots;
 pub(crate) use router::{Others, Router};

@@ -15,6 +15,7 @@ pub(crate) const SIZE: usize = 48;
 pub(crate) const MAX: usize = 64;
 /// The first bytes: kind and version of the layout.
 const MAGIC: u32 = 0x634e_4601;
+/// Those that clients see.
 const FOLDERS: [Folder; 3] = [Folder::Control, Folder::Shares, Folder::Snapshots];
 
 /// The node of a handle within its file system.

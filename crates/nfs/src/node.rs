@@ -110,6 +110,7 @@ impl Here {
             return Ok((None, self.object(self.session.root())?));
         }
         match self.session.find_in_control(within, name)? {
+            Meaning::Folder(Folder::Volumes) | Meaning::Volume => Err(Status::NOENT.into()),
             Meaning::Folder(folder) => Ok((None, self.folder(folder)?)),
             Meaning::Snapshot => {
                 let key = self.session.fs()?.snapshot_named(name)?.ok_or(Status::NOENT)?;

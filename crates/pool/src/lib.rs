@@ -49,6 +49,7 @@ mod open_datasets;
 mod opened;
 mod options;
 mod own_snapshots;
+mod own_volumes;
 mod pool;
 pub mod private;
 mod reading;

@@ -323,8 +323,8 @@ impl Live {
         self.mounts.tell(dataset, &[Notice::Node(id)]);
     }
 
-    /// Before these snapshots (`pool/fs@snap`) are destroyed or move to another file system: mounts that have them open
-    /// below `.zfs` close them, unless they are in use.
+    /// Before these snapshots (`pool/fs@snap`) are destroyed or move to another file system, or these volumes change:
+    /// mounts that have them open below `.zfs` close them, unless they are in use.
     pub fn let_go_of(&self, snapshots: &[String]) {
         let Ok(pool) = self.pool() else { return };
         drop(
@@ -336,7 +336,7 @@ impl Live {
             let _ = self.mounts.end_left(std::slice::from_ref(snapshot), false);
             // A missing snapshot needs no action.
             let Ok(info) = pool.dataset(snapshot) else { continue };
-            let Some((_, leaf)) = snapshot.split_once('@') else { continue };
+            let leaf = snapshot.split_once('@').map_or("", |(_, leaf)| leaf);
             self.mounts.let_go_of(SnapshotKey { id: info.id, guid: info.phys.guid }, leaf);
         }
     }

@@ -528,7 +528,7 @@ impl Mounts {
         sessions.iter().for_each(|session| session.changed(Notice::Limits));
     }
 
-    /// Before a snapshot is destroyed: every mount that has it open closes it. After a promotion, this may be the mount of
+    /// Before a snapshot is destroyed or a volume changes: every mount that has it open closes it. After a promotion, this may be the mount of
     /// another file system than its own.
     pub(crate) fn let_go_of(&self, key: SnapshotKey, leaf: &str) {
         let handles = self.handles();

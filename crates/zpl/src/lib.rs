@@ -48,6 +48,7 @@ mod streams;
 mod unnamed;
 mod upgrade;
 mod volume;
+mod volumes;
 mod xattr;
 mod xattr_log;
 

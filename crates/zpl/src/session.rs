@@ -42,7 +42,7 @@ pub use handles::{Handles, Held};
 pub use links::{Cover, Covered};
 pub use names::{Creation, Rename, Target};
 pub use notices::{Cache, Notice};
-pub use numbers::{Folder, Node, Numbers, Slot, is_made_up, is_shown_link, link_for, root_of};
+pub use numbers::{Folder, Node, Numbers, Slot, file_of, is_made_up, is_shown_link, link_for, root_of};
 pub use settings::{Atime, Settings};
 pub use spaces::is_acl;
 

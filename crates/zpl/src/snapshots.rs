@@ -6,7 +6,7 @@ use pool::{SnapDir, SnapshotEntry, SnapshotKey};
 use crate::{Error, Filesystem, Result};
 
 /// A destroyed snapshot is no damage.
-fn gone(error: pool::Error) -> Error {
+pub(crate) fn gone(error: pool::Error) -> Error {
     match error {
         pool::Error::NoDataset(_) => Error::NotFound,
         other => other.into(),

@@ -184,6 +184,7 @@ impl Work<'_> {
             Deed::Load(from) => self.load(info, from, false, console),
             Deed::Verify(from) => self.load(info, from, true, console),
             Deed::Unload => {
+                super::mounting::letting_go(self.call, std::slice::from_ref(&info.name));
                 // A client of a share has the file system open for a while after its last call.
                 let _held = self.call.live().map(|live| live.hold_shares_off(&info.name));
                 self.pool().unload_key(info).map_err(|error| self.refused(&error))

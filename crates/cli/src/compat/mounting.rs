@@ -94,9 +94,8 @@ pub fn destroying(call: &Call, name: &str, force: bool) -> Result<(), Failure> {
     match call.live() {
         Some(live) => {
             // Its origin may be destroyed with it.
-            if let Some(origin) = live.pool().ok().and_then(|pool| origin_of(&pool, name)) {
-                live.let_go_of(&[origin]);
-            }
+            let origin = live.pool().ok().and_then(|pool| origin_of(&pool, name));
+            live.let_go_of(&[name.to_owned()].into_iter().chain(origin).collect::<Vec<_>>());
             live.unmount_for_good(&[name.to_owned()], force).map_err(|error| stays(name, &error))
         }
         None => Ok(()),
@@ -232,6 +231,7 @@ pub fn exchanging(
         return change();
     };
     live.let_go_of(&doomed);
+    live.let_go_of(std::slice::from_ref(&fs));
     let _held = live.hold_shares_off(&fs);
     match live.exchange(&fs, next, &mut change).map_err(|error| in_use(&fs, &error))? {
         Exchanged::NotMounted => change(),

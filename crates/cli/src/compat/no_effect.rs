@@ -18,7 +18,6 @@ const fn kept(name: &'static str, harmless: &'static [&'static str], missing: &'
 }
 
 const LABELS: &str = "mounts have no SELinux labels";
-const DEVICES: &str = "volumes have no device nodes; 'cenote export' serves them";
 
 static NO_EFFECT: &[NoEffect] = &[
     kept("aclinherit", &["restricted"], "NFSv4 ACLs are not enforced"),
@@ -33,9 +32,7 @@ static NO_EFFECT: &[NoEffect] = &[
     kept("prefetch", &["all"], "reading ahead stays on"),
     kept("rootcontext", &["none"], LABELS),
     kept("sharesmb", &["off"], "nothing is shared over SMB"),
-    kept("snapdev", &["hidden"], DEVICES),
-    kept("volmode", &["default", "none"], DEVICES),
-    kept("volthreading", &["on"], DEVICES),
+    kept("volthreading", &["on"], "volumes are always served by several threads"),
     kept("vscan", &["off"], "files are not scanned"),
     kept("zoned", &["off"], "datasets are not delegated to namespaces"),
     kept("zoned_uid", &["none", "0"], "datasets are not delegated to namespaces"),

@@ -137,6 +137,7 @@ pub(super) fn set_one(
         None => set(),
     };
     mounting::refresh(call, console, done.is_ok().then_some((name, names.as_slice())))?;
+    new_size.iter().for_each(|_| mounting::letting_go(call, &[name.to_owned()]));
     done?;
     let quotas: Vec<(String, u64)> = inside
         .into_iter()

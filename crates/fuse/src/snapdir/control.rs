@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fuser::{FileAttr, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use zpl::ObjectId;
 use zpl::session::{Folder, Meaning};
 
 use super::opened::Snapshots;
-use crate::attributes::{LONG, SHORT, attr};
+use crate::attributes::{LONG, SHORT, attr, file_type};
 use crate::errno::{self, Answer};
 use crate::listing::{add_name, each};
 use crate::replies::Entry;
@@ -42,10 +42,11 @@ impl Snapshots {
         match self.head.session.find_in_control(within, name).map_err(errno::from)? {
             Meaning::Folder(folder) => {
                 // These two stay what they are; `.zfs` itself depends on a property.
-                let is_child = within == Folder::Control && folder != Folder::Control;
-                self.folder(folder, if is_child { LONG } else { SHORT })
+                let stays = within == Folder::Control && matches!(folder, Folder::Shares | Folder::Snapshots);
+                self.folder(folder, if stays { LONG } else { folder_ttl(folder).min(SHORT) })
             }
             Meaning::Snapshot => self.find(name),
+            Meaning::Volume => self.volumes.find(name),
         }
     }
 
@@ -59,7 +60,7 @@ impl Snapshots {
         let next = |cookie| self.head.session.list_control(within, cookie).map_err(errno::from);
         each(cookie, next, |entry| {
             let name = OsStr::from_bytes(&entry.name);
-            reply.add(self.called(entry.id), entry.cookie, FileType::Directory, name)
+            reply.add(self.called(entry.id), entry.cookie, file_type(entry.kind), name)
         })
     }
 
@@ -77,5 +78,10 @@ impl Snapshots {
 
 /// How long the kernel may cache the attributes of a folder.
 pub(crate) fn folder_ttl(folder: Folder) -> Duration {
-    if folder == Folder::Snapshots { SHORT } else { LONG }
+    match folder {
+        Folder::Control | Folder::Shares => LONG,
+        Folder::Snapshots => SHORT,
+        // It has another time whenever the kernel asks.
+        Folder::Volumes => Duration::ZERO,
+    }
 }

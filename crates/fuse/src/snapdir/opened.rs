@@ -13,6 +13,7 @@ use zpl::session::{Folder, Notice, Numbers, SNAPSHOT, Slot, root_of};
 use zpl::{CONTROL, ObjectId, SnapDir, SnapshotEntry, SnapshotKey};
 
 use super::table::{Opened, Root, State};
+use super::volumes::Volumes;
 use crate::attributes::attr;
 use crate::bridge::Bridge;
 use crate::device::Device;
@@ -33,6 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The snapshots of a mounted file system, as far as the kernel knows them.
 pub(crate) struct Snapshots {
     pub(crate) head: Arc<Shared>,
+    pub(crate) volumes: Volumes,
     seeker: Arc<Seeker>,
     this: Weak<Snapshots>,
     threads: usize,
@@ -52,7 +54,17 @@ impl Snapshots {
     ) -> Arc<Snapshots> {
         let told = Mutex::new(head.fs().map_or(SnapDir::Hidden, |fs| fs.snapdir()));
         let (state, place) = (Mutex::new(State::new(places)), OnceLock::new());
-        Arc::new_cyclic(|this| Snapshots { head, seeker, this: this.clone(), threads, state, told, place })
+        let volumes = Volumes::new(head.clone());
+        Arc::new_cyclic(|this| Snapshots {
+            head,
+            volumes,
+            seeker,
+            this: this.clone(),
+            threads,
+            state,
+            told,
+            place,
+        })
     }
 
     /// It is mounted.
@@ -345,12 +357,13 @@ impl Snapshots {
         }
         state.roots.clear();
         drop(state);
+        self.volumes.clear();
     }
 
-    /// Whether the kernel knows nothing of any snapshot, nor of a root of one. What is open then, it may name no more.
+    /// Whether the kernel knows nothing of any snapshot or volume, nor of a root of a snapshot. What is open then, it may name no more.
     pub(crate) fn are_forgotten(&self) -> bool {
         let state = self.state();
-        state.roots.is_empty() && state.open.values().all(Opened::is_idle)
+        self.volumes.is_empty() && state.roots.is_empty() && state.open.values().all(Opened::is_idle)
     }
 }
 

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -21,6 +20,8 @@ use zpl::{CONTROL, ObjectId, Session};
 
 use super::control::folder_ttl;
 use super::opened::Snapshots;
+use super::tree::Tree;
+use super::volumes::VolumeFile;
 use crate::attributes::{LONG, SHORT, attr};
 use crate::bridge::Bridge;
 use crate::errno::{self, Answer};
@@ -82,27 +83,11 @@ impl Others {
     }
 }
 
-/// One of the file systems behind a mount.
-enum Tree<'a> {
-    Head(&'a Bridge),
-    Snapshot(Arc<Bridge>),
-}
-
-impl Deref for Tree<'_> {
-    type Target = Bridge;
-
-    fn deref(&self) -> &Bridge {
-        match self {
-            Tree::Head(bridge) => bridge,
-            Tree::Snapshot(bridge) => bridge,
-        }
-    }
-}
-
 /// To which tree, folder or link a node id belongs.
 enum At<'a> {
     Tree(Tree<'a>),
     Folder(Folder),
+    Volume(VolumeFile),
     /// The link that is shown in place of this directory.
     Link(ObjectId),
     /// Another file system's, or one of its snapshots'.
@@ -153,6 +138,10 @@ impl Router {
             Node::Head => return At::Tree(Tree::Head(&self.head)),
             Node::Folder(folder) => return At::Folder(folder),
             Node::Link(dir) => return At::Link(dir),
+            Node::Volume(id) => {
+                return VolumeFile::new(&self.head, &self.snapshots.volumes, id)
+                    .map_or_else(At::Nowhere, At::Volume);
+            }
             Node::Root(dataset) => self.head.answer(|| self.snapshots.behind(dataset)),
             Node::Within(slot) => self.head.answer(|| self.snapshots.at(slot)),
         };
@@ -191,7 +180,7 @@ impl Router {
                 }
             }
             (Node::Link(dir), b".") => self.head.link_entry(dir),
-            (Node::Root(_) | Node::Within(_) | Node::Link(_), _) => return None,
+            (Node::Root(_) | Node::Volume(_) | Node::Within(_) | Node::Link(_), _) => return None,
         })
     }
 
@@ -203,6 +192,10 @@ impl Router {
                 Some(attr.map(|attr| (attr, folder_ttl(folder))))
             }
             Node::Root(dataset) => Some(self.snapshots.root_attr(dataset).map(|attr| (attr, LONG))),
+            Node::Volume(id) => {
+                let attr = self.head.answer(|| self.snapshots.volumes.attr(id));
+                Some(attr.map(|attr| (attr, SHORT)))
+            }
             Node::Link(dir) => {
                 let stat = self.head.answer(|| self.head.session.link_stat(dir).map_err(errno::from));
                 Some(stat.map(|stat| (attr(&stat, ino), SHORT)))
@@ -235,6 +228,7 @@ macro_rules! send_on {
                 match self.at($node) {
                     At::Tree(tree) => Filesystem::$name(&*tree, request, $node, $($arg,)* reply),
                     At::Folder($folder) => reply.error($refusal),
+                    At::Volume(file) => Filesystem::$name(&file, request, $node, $($arg,)* reply),
                     At::Link(_) => reply.error(Errno::EPERM),
                     At::Other(other) => Filesystem::$name(&*other, request, $node, $($arg,)* reply),
                     At::Nowhere(errno) => reply.error(errno),
@@ -277,7 +271,7 @@ impl Filesystem for Router {
             Ok(None) => match self.at(parent) {
                 At::Tree(tree) => tree.lookup(request, parent, name, reply),
                 At::Folder(_) => reply.error(Errno::ENOENT),
-                At::Link(_) | At::Other(_) => reply.error(Errno::ENOTDIR),
+                At::Link(_) | At::Volume(_) | At::Other(_) => reply.error(Errno::ENOTDIR),
                 At::Nowhere(errno) => reply.error(errno),
             },
             Ok(Some(entry)) => reply_entry(Ok(entry), reply),
@@ -298,6 +292,7 @@ impl Filesystem for Router {
                 // They are not counted.
                 Node::Head | Node::Folder(_) | Node::Link(_) => {}
                 Node::Root(dataset) => self.snapshots.forget_root(dataset, nlookup),
+                Node::Volume(id) => self.snapshots.volumes.forget(id, nlookup),
                 Node::Within(slot) => self.snapshots.forget_within(slot, |bridge| {
                     bridge.session.release(bridge.id(ino), nlookup);
                 }),
@@ -313,7 +308,7 @@ impl Filesystem for Router {
             None => match self.at(ino) {
                 At::Tree(tree) => tree.getattr(request, ino, fh, reply),
                 At::Other(other) => other.getattr(request, ino, fh, reply),
-                At::Folder(_) | At::Link(_) => reply.error(Errno::ESTALE),
+                At::Folder(_) | At::Volume(_) | At::Link(_) => reply.error(Errno::ESTALE),
                 At::Nowhere(errno) => reply.error(errno),
             },
         }
@@ -326,7 +321,7 @@ impl Filesystem for Router {
             None => match self.at(ino) {
                 At::Tree(tree) => tree.statx(request, ino, fh, reply),
                 At::Other(other) => other.statx(request, ino, fh, reply),
-                At::Folder(_) | At::Link(_) => reply.error(Errno::ESTALE),
+                At::Folder(_) | At::Volume(_) | At::Link(_) => reply.error(Errno::ESTALE),
                 At::Nowhere(errno) => reply.error(errno),
             },
         }
@@ -367,6 +362,7 @@ impl Filesystem for Router {
             // The answer, whether the kernel asks again, is the same for all nodes of a mount.
             At::Tree(tree) => tree.open(request, ino, flags, reply),
             At::Other(other) => other.open(request, ino, flags, reply),
+            At::Volume(file) => file.open(request, ino, flags, reply),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EISDIR),
             At::Nowhere(errno) => reply.error(errno),
         }
@@ -380,7 +376,7 @@ impl Filesystem for Router {
                 Some(target) => reply.data(&target),
                 None => reply.error(Errno::ESTALE),
             },
-            At::Folder(_) => reply.error(Errno::EINVAL),
+            At::Folder(_) | At::Volume(_) => reply.error(Errno::EINVAL),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -411,6 +407,9 @@ impl Filesystem for Router {
             Some(Err(errno)) => return reply.error(errno),
             None => {}
         }
+        if let At::Volume(file) = self.at(ino) {
+            return file.write(request, ino, fh, offset, data, write_flags, flags, lock_owner, reply);
+        }
         reply.error(Errno::EROFS);
         // Data that a program wrote to a mapping of the file is in the page cache and must be dropped.
         let head = self.head.shared.clone();
@@ -438,7 +437,7 @@ impl Filesystem for Router {
                     Err(errno) => reply.error(errno),
                 }
             }
-            At::Link(_) => reply.error(Errno::ENOTDIR),
+            At::Link(_) | At::Volume(_) => reply.error(Errno::ENOTDIR),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -460,7 +459,7 @@ impl Filesystem for Router {
                     Err(errno) => reply.error(errno),
                 }
             }
-            At::Link(_) => reply.error(Errno::ENOTDIR),
+            At::Link(_) | At::Volume(_) => reply.error(Errno::ENOTDIR),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -469,7 +468,7 @@ impl Filesystem for Router {
         match self.at(ino) {
             At::Tree(tree) => tree.statfs(request, ino, reply),
             At::Other(other) => other.statfs(request, ino, reply),
-            At::Folder(_) | At::Link(_) => self.head.statfs(request, ino, reply),
+            At::Folder(_) | At::Volume(_) | At::Link(_) => self.head.statfs(request, ino, reply),
             At::Nowhere(errno) => reply.error(errno),
         }
     }
@@ -486,6 +485,7 @@ impl Filesystem for Router {
             At::Tree(tree) => tree.getxattr(request, ino, name, size, reply),
             At::Other(other) => other.getxattr(request, ino, name, size, reply),
             At::Folder(_) if is_acl(name.as_bytes()) => reply.error(Errno::ENODATA),
+            At::Volume(file) => file.getxattr(request, ino, name, size, reply),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EOPNOTSUPP),
             At::Nowhere(errno) => reply.error(errno),
         }
@@ -499,6 +499,7 @@ impl Filesystem for Router {
             }
             At::Tree(tree) => tree.removexattr(request, ino, name, reply),
             At::Other(other) => other.removexattr(request, ino, name, reply),
+            At::Volume(file) => file.removexattr(request, ino, name, reply),
             At::Folder(_) | At::Link(_) => reply.error(Errno::EOPNOTSUPP),
             At::Nowhere(errno) => reply.error(errno),
         }
@@ -508,6 +509,7 @@ impl Filesystem for Router {
         match self.at(ino) {
             At::Tree(tree) => tree.listxattr(request, ino, size, reply),
             At::Other(other) => other.listxattr(request, ino, size, reply),
+            At::Volume(file) => file.listxattr(request, ino, size, reply),
             At::Folder(_) | At::Link(_) => reply_sized(Ok(Vec::new()), size, reply),
             At::Nowhere(errno) => reply.error(errno),
         }

@@ -1,12 +1,14 @@
 //! `.zfs` and the folders in it, which are not stored in the file system.
 
 use super::Session;
-use super::numbers::{Folder, root_of};
-use crate::{CONTROL, DirEntry, Error, FileKind, ObjectId, Result, SnapDir, Stat};
+use super::numbers::{Folder, file_of, root_of};
+use crate::{CONTROL, DirEntry, Error, FileKind, ObjectId, Result, SnapDir, Stat, Time, Volume};
 
 /// The folder of the snapshots.
 pub const SNAPSHOT: &[u8] = b"snapshot";
 const SHARES: &[u8] = b"shares";
+/// The folder of the volumes. Listings of `.zfs` do not show it, because OpenZFS has none.
+const VOLUME: &[u8] = b"volume";
 /// Cookie after `.` and `..` ...
 const AFTER_DOT: u64 = 1;
 const AFTER_DOTDOT: u64 = 2;
@@ -20,6 +22,8 @@ pub enum Meaning {
     Folder(Folder),
     /// If there is one, the snapshot of that name.
     Snapshot,
+    /// If there is one, the volume of that name.
+    Volume,
 }
 
 fn folder(name: &[u8], number: u64, cookie: u64) -> DirEntry {
@@ -52,10 +56,12 @@ impl Session {
         self.check_control()?;
         Ok(match (within, name) {
             (_, b".") => Meaning::Folder(within),
-            (Folder::Shares | Folder::Snapshots, b"..") => Meaning::Folder(Folder::Control),
+            (Folder::Shares | Folder::Snapshots | Folder::Volumes, b"..") => Meaning::Folder(Folder::Control),
             (Folder::Control, SNAPSHOT) => Meaning::Folder(Folder::Snapshots),
             (Folder::Control, SHARES) => Meaning::Folder(Folder::Shares),
+            (Folder::Control, VOLUME) => Meaning::Folder(Folder::Volumes),
             (Folder::Snapshots, _) => Meaning::Snapshot,
+            (Folder::Volumes, _) => Meaning::Volume,
             (Folder::Control | Folder::Shares, _) => return Err(Error::NotFound),
         })
     }
@@ -71,6 +77,8 @@ impl Session {
         let (entries, changed) = match folder {
             Folder::Control => (2, born),
             Folder::Shares => (0, born),
+            // The kernel keeps listings until the time of the folder changes. Nothing notes when the volumes did.
+            Folder::Volumes => (0, fs.now()),
             Folder::Snapshots => {
                 let (count, changed) = fs.snapshots_sum()?;
                 (count, changed.unwrap_or(born))
@@ -90,14 +98,15 @@ impl Session {
         self.check_control()?;
         let above = match within {
             Folder::Control => self.root.0,
-            Folder::Shares | Folder::Snapshots => Folder::Control.number(),
+            Folder::Shares | Folder::Snapshots | Folder::Volumes => Folder::Control.number(),
         };
         let mut found = vec![folder(b".", within.number(), AFTER_DOT), folder(b"..", above, AFTER_DOTDOT)];
         if within == Folder::Control {
             found.push(folder(SNAPSHOT, Folder::Snapshots.number(), AFTER_DOTDOT + 1));
             found.push(folder(SHARES, Folder::Shares.number(), AFTER_DOTDOT + 2));
         }
-        found.retain(|entry| entry.cookie > cookie);
+        let after = cookie;
+        found.retain(|entry| entry.cookie > after);
         if within == Folder::Snapshots {
             let snapshots = self.fs()?.snapshots_from(cookie)?;
             found.extend(snapshots.into_iter().filter_map(|snapshot| {
@@ -107,7 +116,32 @@ impl Session {
                 Some(folder(&snapshot.name, root_of(snapshot.id).filter(|_| fit)?.0, snapshot.cookie))
             }));
         }
+        if within == Folder::Volumes {
+            let mut volumes = self.fs()?.volumes()?;
+            volumes.sort_by_key(|(_, key)| key.id);
+            found.extend(volumes.into_iter().filter_map(|(name, key)| {
+                let (id, cookie) = (file_of(key.id)?, AFTER_DOTDOT + key.id.0);
+                let name = name.into_bytes();
+                (after < cookie).then_some(DirEntry { name, id, kind: FileKind::Regular, cookie })
+            }));
+        }
         Ok(found)
+    }
+
+    /// What `stat` shows of the file of a volume: it belongs to the user who serves it, and to nobody else.
+    #[must_use]
+    pub fn volume_stat(&self, volume: &Volume) -> Stat {
+        let id = file_of(volume.dataset().id()).unwrap_or(ObjectId(0));
+        let [uid, gid] = [self.owner.0, self.owner.1];
+        Stat {
+            mode: if volume.is_read_only() { 0o400 } else { 0o600 },
+            uid,
+            gid,
+            size: volume.size(),
+            blocks: volume.used_bytes().div_ceil(512),
+            block_size: volume.block_size(),
+            ..Stat::made_up(id, FileKind::Regular, [Time::default(); 2])
+        }
     }
 
     /// The error for making, moving or removing an entry in a folder of `.zfs`. OpenZFS can take and destroy snapshots

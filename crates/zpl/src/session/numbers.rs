@@ -15,10 +15,14 @@ const CONTROL: u64 = OBJECT_MASK;
 const SHARES: u64 = OBJECT_MASK - 1;
 /// `.zfs/snapshot`.
 const SNAPSHOTS: u64 = OBJECT_MASK - 2;
+/// `.zfs/volume`. No snapshot is dataset 0.
+const VOLUMES: u64 = ROOTS;
 /// The root of a snapshot is this minus the number of its dataset in the MOS ...
 const ROOTS: u64 = OBJECT_MASK - 3;
 /// ... which is less than this.
 const DATASETS: u64 = 1 << 32;
+/// The file of a volume is this minus the number of its dataset in the MOS.
+const FILES: u64 = ROOTS - DATASETS;
 
 /// Added to the number of a directory: the link that is shown in its place. Objects that a link can stand for are below
 /// this.
@@ -50,6 +54,8 @@ pub enum Folder {
     Shares,
     /// `.zfs/snapshot`
     Snapshots,
+    /// `.zfs/volume`, which only mounts have.
+    Volumes,
 }
 
 impl Folder {
@@ -60,6 +66,7 @@ impl Folder {
             Folder::Control => CONTROL,
             Folder::Shares => SHARES,
             Folder::Snapshots => SNAPSHOTS,
+            Folder::Volumes => VOLUMES,
         }
     }
 }
@@ -73,6 +80,8 @@ pub enum Node {
     Folder(Folder),
     /// The root of the snapshot that is this dataset.
     Root(ObjectId),
+    /// The file of the volume that is this dataset.
+    Volume(ObjectId),
     /// An object of the snapshot, or of the other file system, at this place.
     Within(Slot),
     /// The link that is shown in place of this directory of the file system.
@@ -86,7 +95,9 @@ impl Node {
             CONTROL => Node::Folder(Folder::Control),
             SHARES => Node::Folder(Folder::Shares),
             SNAPSHOTS => Node::Folder(Folder::Snapshots),
-            low if low > ROOTS - DATASETS => Node::Root(ObjectId(ROOTS - low)),
+            VOLUMES => Node::Folder(Folder::Volumes),
+            low if low > FILES => Node::Root(ObjectId(ROOTS - low)),
+            low if low > FILES - DATASETS => Node::Volume(ObjectId(FILES - low)),
             low if low >= LINK => Node::Link(ObjectId(low - LINK)),
             _ => Node::Head,
         }
@@ -96,7 +107,7 @@ impl Node {
 /// Whether an object of a file system is called by a number that is made up.
 #[must_use]
 pub fn is_made_up(id: ObjectId) -> bool {
-    matches!(Node::of(id.0 & OBJECT_MASK), Node::Folder(_) | Node::Link(_))
+    matches!(Node::of(id.0 & OBJECT_MASK), Node::Folder(_) | Node::Volume(_) | Node::Link(_))
 }
 
 /// The number of the link that is shown in place of a directory, before [`Numbers::of`]; `None` for one whose number no
@@ -116,6 +127,12 @@ pub fn is_shown_link(number: u64) -> bool {
 #[must_use]
 pub fn root_of(dataset: ObjectId) -> Option<ObjectId> {
     (dataset.0 < DATASETS).then_some(ObjectId(ROOTS - dataset.0))
+}
+
+/// What the file of a volume is called, before [`Numbers::of`]; `None` for a dataset whose number no pool has.
+#[must_use]
+pub fn file_of(dataset: ObjectId) -> Option<ObjectId> {
+    (dataset.0 < DATASETS).then_some(ObjectId(FILES - dataset.0))
 }
 
 /// Mapping of the objects of one file system to numbers.
@@ -206,11 +223,12 @@ mod tests {
 
     fn check(numbers: &Numbers, id: ObjectId) {
         let called = |id: ObjectId| numbers.of(id);
-        for folder in [Folder::Control, Folder::Shares, Folder::Snapshots] {
+        for folder in [Folder::Control, Folder::Shares, Folder::Snapshots, Folder::Volumes] {
             assert_eq!(numbers.node(called(ObjectId(folder.number()))), Node::Folder(folder));
         }
         let root = called(root_of(id).unwrap());
         assert_eq!(numbers.node(root), Node::Root(id));
+        assert_eq!(numbers.node(called(file_of(id).unwrap())), Node::Volume(id));
         let link = called(link_for(id).unwrap());
         assert_eq!(numbers.node(link), Node::Link(id));
         assert!(is_shown_link(link) && !is_shown_link(called(id)) && !is_shown_link(root));

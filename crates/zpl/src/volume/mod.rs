@@ -132,6 +132,12 @@ impl Volume {
         self.inner.block
     }
 
+    /// Bytes that its blocks take in the pool.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.inner.data.used_bytes()
+    }
+
     /// Whether nothing can be changed: a snapshot, `readonly=on`, or a pool that is only read.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
