@@ -43,6 +43,8 @@ mod ioctl;
 #[cfg(feature = "mount")]
 mod keeper;
 #[cfg(feature = "mount")]
+mod kept;
+#[cfg(feature = "mount")]
 mod kernel;
 #[cfg(feature = "mount")]
 mod limits;

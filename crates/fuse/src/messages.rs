@@ -23,6 +23,7 @@ use crate::caller;
 use crate::errno;
 use crate::interrupts;
 use crate::ioctl::Ioctl;
+use crate::kept::Kept;
 use crate::limits::CAPABILITY;
 use crate::replies::{reply_created, reply_empty, reply_entry, reply_sized, reply_written};
 use crate::xattrs::mode_of;
@@ -376,11 +377,12 @@ impl fuser::Filesystem for Bridge {
             self.progress.finish(taken);
             self.serve(self.permits.next());
         } else {
-            let data = data.to_vec();
-            let bytes = data.len() as u64;
+            let data = Kept::of(data, self.permits.has_room());
+            self.progress.note_queued(&data);
+            let bytes = data.held();
             let bridge = self.own();
             let job: Task = Box::new(move || {
-                let write = || bridge.write_range(&by, at, &data, write_flags);
+                let write = || bridge.write_range(&by, at, data.data(), write_flags);
                 change.run(|| reply_written(bridge.answer_at(at.file, write), reply));
                 bridge.progress.finish(taken);
             });

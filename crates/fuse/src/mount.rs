@@ -291,6 +291,12 @@ impl Mounted {
         self.shared.session.set_settings(&options.settings());
     }
 
+    /// Bytes of data that waited for a permit, in the buffers that the kernel's messages came in, and as copies.
+    #[must_use]
+    pub fn queued(&self) -> (u64, u64) {
+        self.shared.progress.queued()
+    }
+
     /// The amount of data that the kernel holds back now. Take it before [`Mounted::write_back`], for [`Mounted::settle`].
     #[must_use]
     pub fn held(&self) -> Held {

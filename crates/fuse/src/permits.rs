@@ -62,6 +62,11 @@ impl<T> Permits<T> {
         None
     }
 
+    /// Whether queued jobs hold less than half of what they may.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) < QUEUED_MAX / 2
+    }
+
     fn hold(&self, bytes: u64) -> bool {
         let more = |queued: u64| (bytes == 0 || queued + bytes <= QUEUED_MAX).then_some(queued + bytes);
         self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
@@ -104,7 +109,9 @@ mod tests {
         let queued = Box::leak(Box::new(AtomicU64::new(0)));
         let permits = Permits { queued, ..Permits::new(1) };
         assert!(permits.take());
+        assert!(permits.has_room());
         assert_eq!(permits.take_or_queue(1, QUEUED_MAX - 5), None);
+        assert!(!permits.has_room());
         assert_eq!(permits.take_or_queue(2, 5), None);
         assert_eq!(permits.take_or_queue(3, 1), Some(3), "no room for another byte");
         assert_eq!(permits.take_or_queue(4, 0), None, "it holds nothing");

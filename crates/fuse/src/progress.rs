@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::param::page_size;
 
+use crate::kept::Kept;
+
 /// Maximal error of the kernel's page sums, because each core keeps its own counter for a while.
 const COUNTED_LATE: u64 = 4096;
 /// Interval of the checks whether all messages are served.
@@ -26,6 +28,8 @@ pub(crate) struct Progress {
     is_held: AtomicBool,
     /// Threads that have a message and may not serve it wait here.
     waiting: (Mutex<()>, Condvar),
+    /// Bytes of data that waited for a permit in their message, and as a copy.
+    queued: (AtomicU64, AtomicU64),
 }
 
 /// No message is being served, and none is begun before this is dropped.
@@ -82,8 +86,8 @@ impl Progress {
     /// For a mount with this many threads.
     pub(crate) fn new(threads: usize) -> Progress {
         let (done, serving) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (is_held, waiting) = (AtomicBool::new(false), Default::default());
-        Progress { pages: Mutex::default(), done, serving, threads: threads as u64, is_held, waiting }
+        let (is_held, waiting, queued) = (AtomicBool::new(false), Default::default(), Default::default());
+        Progress { pages: Mutex::default(), done, serving, threads: threads as u64, is_held, waiting, queued }
     }
 
     /// Marks the start of a message. Blocks while messages are held back.
@@ -152,6 +156,17 @@ impl Progress {
     /// Messages that are done.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
+    }
+
+    /// Counts data that wait for a permit.
+    pub(crate) fn note_queued(&self, kept: &Kept) {
+        let count = if kept.is_copy() { &self.queued.1 } else { &self.queued.0 };
+        count.fetch_add(kept.data().len() as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes of data that waited for a permit in their message, and as a copy.
+    pub(crate) fn queued(&self) -> (u64, u64) {
+        (self.queued.0.load(Ordering::Relaxed), self.queued.1.load(Ordering::Relaxed))
     }
 
     pub(crate) fn mark(&self) -> Mark {

@@ -82,6 +82,49 @@ fn a_command_finds_all_that_was_written_before_it_however_slow_the_pool() {
 }
 
 #[test]
+fn long_writes_wait_for_a_permit_in_the_buffers_they_came_in() {
+    if !usable() {
+        return;
+    }
+    const FILES: u64 = 6;
+    const PIECE: u64 = 1 << 20;
+    const PIECES: u64 = 4;
+    // One permit.
+    let bed = Bed::with(256 << 20, &[], MountOptions { threads: 3, ..MountOptions::default() });
+    for (name, value) in [("zfs_delay_min_dirty_percent", "0"), ("zfs_delay_scale", "100000000000")] {
+        bed.pool().tune(name, value).unwrap();
+    }
+    let word = |file: u64, at: u64| (file << 56 | at).to_le_bytes();
+    let bytes = |file: u64, n: u64| -> Vec<u8> {
+        (0..PIECE).step_by(8).flat_map(|at| word(file, n * PIECE + at)).collect()
+    };
+    let path = |file: u64| bed.at().join(format!("f{file}"));
+    std::thread::scope(|scope| {
+        for number in 0..FILES {
+            let file = File::create(path(number)).unwrap();
+            scope.spawn(move || {
+                for n in 0..PIECES {
+                    file.write_all_at(&bytes(number, n), n * PIECE).unwrap();
+                }
+                file.sync_all().unwrap();
+            });
+        }
+    });
+    let (kept, copied) = bed.mounted().queued();
+    assert!(kept >= 4 * PIECE && copied == 0, "{kept} bytes were kept, {copied} copied");
+    bed.pool().tune("zfs_delay_scale", "0").unwrap();
+    for number in 0..FILES {
+        let id = ObjectId(std::fs::metadata(path(number)).unwrap().ino());
+        for n in 0..PIECES {
+            let mut stored = vec![0; PIECE as usize];
+            assert!(bed.fs().read(id, n * PIECE, &mut stored).is_ok());
+            assert!(stored == bytes(number, n), "file {number}, piece {n}");
+        }
+    }
+    bed.finish();
+}
+
+#[test]
 fn writes_behind_slow_readers_on_all_threads_are_waited_for() {
     if !usable() {
         return;

@@ -56,6 +56,7 @@ pub use crate::open_flags::OpenAccMode;
 pub use crate::open_flags::OpenFlags;
 pub use crate::passthrough::BackingId;
 pub use crate::poll_events::PollEvents;
+pub use crate::read_buf::KeptMessage;
 pub use crate::rename_flags::RenameFlags;
 pub use crate::reply::EarlyReply;
 pub use crate::reply::ReplyAttr;

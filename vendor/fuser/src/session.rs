@@ -44,6 +44,7 @@ use crate::mnt::mount_options::Config;
 use crate::mnt::mount_options::check_option_conflicts;
 use crate::notify::Notifier;
 use crate::read_buf::FuseReadBuf;
+use crate::read_buf::serving;
 use crate::reply::Reply;
 use crate::reply::ReplyRaw;
 use crate::reply::ReplySender;
@@ -521,22 +522,28 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
 
 impl<FS: Filesystem> SessionEventLoop<FS> {
     fn event_loop(&self) -> io::Result<()> {
-        // Buffer for receiving requests from the kernel. Only one is allocated and
-        // it is reused immediately after dispatching to conserve memory and allocations.
-        let mut buf = FuseReadBuf::new();
-        let buf = buf.as_mut();
+        // Buffer for receiving requests from the kernel. It is reused immediately after
+        // dispatching, unless the file system keeps the message.
+        let mut buf = Arc::new(FuseReadBuf::new());
         loop {
+            let free = match Arc::get_mut(&mut buf) {
+                Some(free) => free,
+                None => {
+                    buf = Arc::new(FuseReadBuf::new());
+                    continue;
+                }
+            };
             // Read the next request from the given channel to kernel driver
             // The kernel driver makes sure that we get exactly one request per read
-            match self.ch.receive_retrying(buf) {
-                Ok(size) => match RequestWithSender::new(self.ch.sender(), &buf[..size]) {
+            match self.ch.receive_retrying(free.as_mut()) {
+                Ok(size) => match RequestWithSender::new(self.ch.sender(), buf.message(size)) {
                     // Dispatch request
                     Some(req) => {
                         if let Ok(Operation::Destroy(_)) = req.request.operation() {
                             req.reply::<ReplyEmpty>().ok();
                             return Ok(());
                         } else {
-                            req.dispatch(self)
+                            serving(&buf, size, || req.dispatch(self))
                         }
                     }
                     // Quit loop on illegal request
