@@ -51,6 +51,17 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// Why `address` cannot be listened on.
+    #[must_use]
+    pub fn system(address: &Address, source: io::Error) -> StartError {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
+            _ => StartError::System { address: address.clone(), source },
+        }
+    }
+}
+
 impl Address {
     /// Reads an address of TCP: `IP:PORT`, `PORT` on loopback, or `IP` with the `port` of the protocol.
     ///

@@ -3,9 +3,12 @@
 //!
 //! From:   `fuse`, `nbd` and `nfs`, which implement [`Mounter`], [`VolumeServer`] and [`FileServer`].
 //! To:     `server`, which calls them through these traits alone. `cli` connects both sides.
+//!
+//! [`clients`] is for front ends with clients of their own on a socket.
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod clients;
 mod error;
 mod files;
 mod mount;

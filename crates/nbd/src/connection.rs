@@ -4,6 +4,7 @@ use std::io::{self, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use front::clients::Stream as _;
 use zpl::Volume;
 
 use crate::export::Export;
@@ -44,7 +45,7 @@ pub(crate) fn serve(stream: &Stream, export: &Arc<Export>) {
         }
     };
     let stream = encrypted.as_ref().map_or(stream, Encrypted::plain);
-    let copy = match stream.try_clone() {
+    let copy = match stream.another() {
         Ok(copy) => copy,
         Err(error) => {
             tracing::warn!(export = name, %error, "an NBD client is cut off");

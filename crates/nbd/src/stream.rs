@@ -1,10 +1,12 @@
 //! A connection's socket, of whichever kind.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+use front::clients;
 
 /// Time limit for one step of the negotiation.
 pub(crate) const NEGOTIATING: Duration = Duration::from_secs(10);
@@ -19,13 +21,6 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    pub(crate) fn try_clone(&self) -> io::Result<Stream> {
-        Ok(match self {
-            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
-            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
-        })
-    }
-
     /// How long the client may take to send something, and to take what it is sent.
     pub(crate) fn set_patience(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         match self {
@@ -47,14 +42,21 @@ impl Stream {
             Stream::Tcp(stream) => stream.set_nonblocking(true),
         }
     }
+}
 
-    /// Ends the connection for all who use it.
-    pub(crate) fn shut_down(&self) {
-        // A connection that has ended by itself is as good.
-        let _ = match self {
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-        };
+impl clients::Stream for Stream {
+    fn another(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Stream::Unix(stream) => Stream::Unix(stream.another()?),
+            Stream::Tcp(stream) => Stream::Tcp(stream.another()?),
+        })
+    }
+
+    fn shut_down(&self) {
+        match self {
+            Stream::Unix(stream) => stream.shut_down(),
+            Stream::Tcp(stream) => stream.shut_down(),
+        }
     }
 }
 

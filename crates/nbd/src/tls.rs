@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use front::clients::Stream as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -120,7 +121,7 @@ impl Tls {
         let mut session = ServerConnection::new(self.config.clone()).map_err(io::Error::other)?;
         // The relay gives it one piece at a time.
         session.set_buffer_limit(None);
-        let socket = socket.try_clone()?;
+        let socket = socket.another()?;
         socket.set_nonblocking()?;
         let (plain, inner) = UnixStream::pair()?;
         inner.set_nonblocking(true)?;
