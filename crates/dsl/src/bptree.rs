@@ -68,9 +68,7 @@ pub fn totals(mos: &Mos) -> Result<Sizes> {
 /// Refuses when no further entry can be added.
 pub fn check_room(mos: &Mos) -> Result<()> {
     match list(mos)? {
-        Some((_, header)) if header.end - header.begin >= ENTRIES_MAX => {
-            Err(Error::Unsupported("destroying more before the many datasets destroyed are freed".into()))
-        }
+        Some((_, header)) if header.end - header.begin >= ENTRIES_MAX => Err(Error::FreesWait),
         _ => Ok(()),
     }
 }

@@ -89,7 +89,7 @@ impl Change<'_> {
     fn check_destroy(&self, name: &str, (dir_id, dir): (ObjectId, &DslDir), phys: &DslDataset) -> Result<()> {
         let mos = self.mos();
         if dir.parent.0 == 0 {
-            return Err(Error::Unsupported("destroying the root of a pool".into()));
+            return Err(Error::IsPool);
         }
         if !tree::children(mos, dir_id)?.is_empty() {
             return Err(Error::HasChildren(name.to_owned()));

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use storage::allocator::AllocError;
 use storage::{ReadError, WriteError};
 
 use crate::props::PropertyError;
@@ -244,6 +245,21 @@ pub enum Error {
     /// The name is taken.
     #[error("dataset '{0}' already exists")]
     Exists(String),
+    /// The first file system of a pool is neither renamed nor destroyed.
+    #[error("operation does not apply to pools")]
+    IsPool,
+    /// A dataset does not move below itself.
+    #[error("New dataset name cannot be a descendant of current dataset name")]
+    BelowItself,
+    /// Only file systems have children.
+    #[error("parent is not a filesystem")]
+    ParentKind,
+    /// One transaction takes at most one snapshot of each dataset.
+    #[error("multiple snapshots of same fs not allowed")]
+    SeveralOfOne,
+    /// As many destroyed datasets wait to be freed as may.
+    #[error("pool or dataset is busy: many destroyed datasets are still being freed; try again later")]
+    FreesWait,
     /// The dataset has children or snapshots.
     #[error("dataset '{0}' has children")]
     HasChildren(String),
@@ -369,6 +385,16 @@ pub enum Error {
     /// This build does not do it.
     #[error("not supported: {0}")]
     Unsupported(String),
+}
+
+impl From<AllocError<Error>> for Error {
+    fn from(error: AllocError<Error>) -> Error {
+        match error {
+            AllocError::Source { source, .. } => source,
+            AllocError::NoSpace { .. } => Error::NoSpace,
+            AllocError::Damaged { damage, .. } => ReadError::from(damage).into(),
+        }
+    }
 }
 
 impl Error {

@@ -15,8 +15,7 @@ impl Change<'_> {
         let mos = self.mos();
         let pool = self.view.pool.clone();
         let dir_id = tree::dir_of(mos, &pool, from)?;
-        let (new_parent, leaf) =
-            to.rsplit_once('/').ok_or_else(|| Error::Unsupported("renaming to the root of a pool".into()))?;
+        let (new_parent, leaf) = to.rsplit_once('/').ok_or_else(|| Error::Exists(to.to_owned()))?;
         let new_parent = tree::dir_of(mos, &pool, new_parent)?;
         if tree::child(mos, new_parent, leaf)?.is_some() {
             return Err(Error::Exists(to.to_owned()));
@@ -26,7 +25,7 @@ impl Change<'_> {
         let old_leaf = from.rsplit_once('/').map_or(from, |(_, leaf)| leaf);
         if new_parent != old_parent {
             if tree::chain(mos, new_parent)?.contains(&dir_id) {
-                return Err(Error::Unsupported("moving a dataset below itself".into()));
+                return Err(Error::BelowItself);
             }
             self.check_key_moves(dir_id, new_parent)?;
             self.check_move(old_parent, new_parent, dir.used_bytes.max(dir.reserved))?;

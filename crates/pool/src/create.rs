@@ -198,7 +198,7 @@ impl Pool {
                 Ok(self)
             }
             Err(error) => {
-                self.inner.groups.fail(Arc::new(Error::Unsupported("a pool that was not completed".into())));
+                self.inner.groups.fail(Arc::new(Error::Unfinished("the pool was not completed".into())));
                 Err(error)
             }
         }

@@ -19,7 +19,7 @@ use dmu::{LookAhead, Objset, Tx, zap};
 use dsl::props::AUTO;
 use format::blkptr::Block;
 use format::ddt::{Class, Counts, Entry, FLAT_SLOT, KINDS, Key, Slot};
-use format::{ChecksumKind, ObjectId, features};
+use format::{ChecksumKind, Corrupt, ObjectId, features};
 use storage::Vdevs;
 use storage::allocator::{self, Allocator};
 
@@ -168,7 +168,9 @@ impl Table {
         }
         let class = entry.class();
         if let Some(before) = before.filter(|before| class != Some(*before)) {
-            let wrong = || dmu::Error::Unsupported("an entry of a dedup table whose store is not there");
+            let wrong =
+                Corrupt::new("class of an entry of a dedup table without such a store", before as u64);
+            let wrong = || dmu::Error::corrupt(self.within().0)(wrong);
             self.stores.get(&before).ok_or_else(wrong)?.remove(means.tx, key)?;
         }
         let Some(class) = class else { return Ok(()) };

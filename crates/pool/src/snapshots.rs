@@ -23,7 +23,7 @@ impl Pool {
         let mut heads: Vec<_> = names.iter().map(|name| name.split('@').next()).collect();
         heads.sort_unstable();
         if heads.windows(2).any(|two| two[0] == two[1]) {
-            return Err(Error::Unsupported("two snapshots of one dataset at once".into()));
+            return Err(Error::SeveralOfOne);
         }
         self.retry(|| {
             let (names, local) = (names.to_vec(), local.to_vec());

@@ -12,7 +12,6 @@ use dmu::zap;
 use format::config::VdevConfig;
 use format::zap::Value;
 use format::{Guid, ObjectId, VdevId, label};
-use storage::allocator::AllocError;
 use storage::interrupt;
 use storage::layout::Spread;
 use storage::{Leaf, TopVdev};
@@ -454,12 +453,8 @@ impl Syncing<'_> {
     }
 
     fn free_runs(&mut self, top: &TopVdev, metaslab: u32) -> Result<Vec<(u64, u64)>> {
-        self.with_space(|allocator, source| allocator.free_runs(VdevId(top.id), metaslab, source)).map_err(
-            |error| match error {
-                AllocError::Source { source, .. } => source,
-                other => Error::Unsupported(other.to_string()),
-            },
-        )
+        let runs = self.with_space(|allocator, source| allocator.free_runs(VdevId(top.id), metaslab, source));
+        Ok(runs?)
     }
 }
 

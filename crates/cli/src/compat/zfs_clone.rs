@@ -121,7 +121,7 @@ fn clone_in(
         }
         Ok(above) => above,
         Err(error) if is_missing(&error) && call.options.parents => {
-            topmost = create_parents(pool, parent, &enabled).map_err(words)?;
+            topmost = create_parents(pool, parent, &enabled, action)?;
             pool.dataset(parent).map_err(words)?
         }
         Err(error) if is_missing(&error) => return Err(action.failed(reason::PARENT_MISSING)),

@@ -207,7 +207,7 @@ fn create_in(
     }
     let mut topmost = None;
     if parents {
-        topmost = create_parents(pool, parent, &enabled).map_err(words_of)?;
+        topmost = create_parents(pool, parent, &enabled, action)?;
     }
     make(pool, name, made)?;
     if let Some(live) = call.live() {

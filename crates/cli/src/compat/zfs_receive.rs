@@ -345,8 +345,7 @@ fn make_parents(pool: &Pool, call: &Typed<Options>, console: &mut Console, fs: &
         return Ok(());
     }
     let _turn = call.turn()?;
-    let made = create_parents(pool, parent, &dataset_values::enabled_in(pool))
-        .map_err(|error| words(Action::Create(parent), &error))?;
+    let made = create_parents(pool, parent, &dataset_values::enabled_in(pool), Action::Create(parent))?;
     if call.options.unmounted {
         return Ok(());
     }

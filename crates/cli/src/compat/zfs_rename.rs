@@ -138,7 +138,7 @@ fn rename_in(
         Ok(_) => {}
         Err(error) if is_missing(&error) && call.options.parents => {
             let enabled = dataset_values::enabled_in(pool);
-            let made = create_parents(pool, parent, &enabled).map_err(|error| words(action, &error))?;
+            let made = create_parents(pool, parent, &enabled, action)?;
             made.iter().try_for_each(|made| mounting::created(call, console, made))?;
         }
         Err(error) if is_missing(&error) => return Err(Action::Create(to).failed(reason::PARENT_MISSING)),

@@ -265,12 +265,11 @@ impl New<'_> {
         };
         let pool = Pool::create(spec, pool::Options::default()).map_err(|error| failed(&error))?;
         let guid = pool.guid();
-        let kept = owner_quota::apply(&pool, name, &quotas);
-        let kept = kept.map_err(|refusal| pool::Error::Unsupported(refusal.to_string()));
-        if let Err(error) = kept.and_then(|()| pool.export()) {
+        let kept = owner_quota::apply(&pool, name, &quotas).map_err(|refusal| failed(&refusal));
+        if let Err(failure) = kept.and_then(|()| pool.export().map_err(|error| failed(&error))) {
             // No half-made pool is left: its devices are unused again.
             disks.iter().for_each(|disk| drop(labels::clear(disk)));
-            return Err(failed(&error));
+            return Err(failure);
         }
         let altroot = wanted.altroot;
         let temporary = call.options.temporary_name.is_some();

@@ -244,8 +244,7 @@ impl<'a> Syncing<'a> {
         match allocator.allocate_log(size, txg, source) {
             Ok(dva) => Ok(Some(dva)),
             Err(AllocError::NoSpace { .. }) => Ok(None),
-            Err(AllocError::Source { source, .. }) => Err(source),
-            Err(AllocError::Damaged { damage, .. }) => Err(Error::Read(damage.into())),
+            Err(error) => Err(error.into()),
         }
     }
 

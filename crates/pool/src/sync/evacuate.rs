@@ -137,7 +137,7 @@ impl Syncing<'_> {
     /// What is in use of a metaslab, as (offset, length).
     fn runs_in_use(&mut self, vdev: VdevId, metaslab: u64) -> Result<Runs> {
         self.with_space(|allocator, source| allocator.runs_in_use(vdev, metaslab as u32, source))
-            .map_err(error_of)
+            .map_err(Error::from)
     }
 
     /// How many metaslabs of a vdev begin before `end`.
@@ -155,7 +155,7 @@ impl Syncing<'_> {
         let to = match self.with_space(|allocator, source| allocator.allocate_like(class, len, txg, source)) {
             Ok(to) => to,
             Err(AllocError::NoSpace { .. }) => return Ok(Err(Obstacle::NoSpace)),
-            Err(error) => return Err(error_of(error)),
+            Err(error) => return Err(error.into()),
         };
         let part = |offset: u64, len| Dva { offset: to.offset + (offset - piece.start), asize: len, ..to };
         for (offset, len) in &piece.runs {
@@ -379,14 +379,6 @@ impl Syncing<'_> {
             }
             None => Ok(()),
         }
-    }
-}
-
-fn error_of(error: AllocError<Error>) -> Error {
-    match error {
-        AllocError::Source { source, .. } => source,
-        AllocError::NoSpace { .. } => Error::NoSpace,
-        AllocError::Damaged { damage, .. } => ReadError::from(damage).into(),
     }
 }
 

@@ -6,13 +6,13 @@
 
 use format::Txg;
 use format::zil;
+use storage::Shape;
 use storage::allocator::AllocError;
-use storage::{ReadError, Shape, WriteError};
 
+use crate::Result;
 use crate::log::space::{FIRST, MOST, Piece};
 use crate::space_maps::Source;
 use crate::state::{Inner, SyncState};
-use crate::{Error, Result};
 
 /// What is allocated in one piece where pieces can be cut up.
 const PIECE: u64 = zil::BLOCK_MAX as u64;
@@ -70,15 +70,6 @@ fn fill(inner: &Inner, state: &mut SyncState, open: Txg, want: u64) {
     inner.log_space.answered.notify_all();
 }
 
-/// Why no space was allocated.
-fn error_of(error: AllocError<Error>) -> Error {
-    match error {
-        AllocError::Source { source, .. } => source,
-        AllocError::NoSpace { .. } => WriteError::NoSpace.into(),
-        AllocError::Damaged { damage, .. } => ReadError::from(damage).into(),
-    }
-}
-
 /// Pieces of `want` bytes together, each with room for a block of `asked` bytes.
 fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u64) -> Result<Vec<Piece>> {
     let before = state.mos_on_disk(inner)?;
@@ -96,7 +87,7 @@ fn allocate(inner: &Inner, state: &mut SyncState, txg: Txg, want: u64, asked: u6
             Ok(dva) => dva,
             Err(AllocError::NoSpace { .. }) => break,
             Err(error) if pieces.is_empty() => {
-                return Err(error_of(error));
+                return Err(error.into());
             }
             Err(_) => break,
         };

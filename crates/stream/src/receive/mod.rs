@@ -431,7 +431,7 @@ impl<'a> Receiver<'a> {
         let (parent, _) = fs.rsplit_once('/').ok_or_else(|| Error::NoDataset(fs.to_owned()))?;
         let parent = self.pool.dataset(parent)?;
         if parent.kind != DatasetKind::Filesystem {
-            return Err(Error::Unsupported("a dataset below a volume".into()));
+            return Err(Error::ParentKind);
         }
         if begin.fromguid == Guid(0) {
             return match origin {
