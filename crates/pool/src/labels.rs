@@ -131,10 +131,11 @@ impl Half {
     }
 }
 
-/// Writes the configuration of `leaf` into half of its labels. Not durable before a flush.
+/// Writes the configuration of `leaf` into half of its labels, or into one of them if the device refuses the other. Not durable
+/// before a flush.
 ///
 /// # Errors
-/// The device refused, or is too small for labels.
+/// The device refused both, or is too small for labels.
 pub fn write_config(
     disk: &Arc<dyn Disk>,
     config: &PoolConfig,
@@ -145,10 +146,10 @@ pub fn write_config(
 }
 
 /// Reads half of the labels of `leaf` back, which [`write_config`] wrote and a flush made durable. Where the device gives
-/// something else, they are written once more.
+/// something else, they are written once more. One label that is as it was written is enough.
 ///
 /// # Errors
-/// The device gives something else again, or refuses.
+/// For both labels: the device gives something else again, or refuses.
 pub fn prove_config(
     disk: &Arc<dyn Disk>,
     config: &PoolConfig,
@@ -171,17 +172,41 @@ pub fn prove_config(
     })
 }
 
-/// Calls `each` with the configuration of `leaf` as half of its labels have it, and where they lie.
+/// Calls `each` with the configuration of `leaf` as half of its labels have it, and where they lie. It has to succeed for one of
+/// them.
 fn for_each_of_half(
     disk: &Arc<dyn Disk>,
     config: &PoolConfig,
     leaf: Guid,
     half: Half,
-    each: impl FnMut(&[u8], u64) -> Result<(), WriteError>,
+    mut each: impl FnMut(&[u8], u64) -> Result<(), WriteError>,
 ) -> Result<(), WriteError> {
     let list = config.to_label_nvlist(leaf).expect("the leaf is part of the pool it belongs to");
     let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
-    for_each_sealed(&list, offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2), each)
+    let mut done = Vec::new();
+    let half = offsets.into_iter().skip(usize::from(half == Half::Odd)).step_by(2);
+    for_each_sealed(&list, half, |raw, at| {
+        done.push(each(raw, at));
+        Ok(())
+    })?;
+    one_is_enough(done)
+}
+
+/// One good label leads to the pool. So a device with a bad place in one of its labels stays in use, as in OpenZFS, which counts
+/// the labels that were written and fails where there is none. A power cut is harmless: the other half is written at another
+/// time, and one of its labels is good, too.
+///
+/// # Errors
+/// The first one, if none of the labels is good.
+fn one_is_enough(done: Vec<Result<(), WriteError>>) -> Result<(), WriteError> {
+    let is_enough = done.iter().any(Result::is_ok);
+    for error in done.into_iter().filter_map(Result::err) {
+        if !is_enough {
+            return Err(error);
+        }
+        tracing::warn!(%error, "a label cannot be used; another one of the device is good");
+    }
+    Ok(())
 }
 
 /// Writes a configuration into the labels at `offsets`. Not durable before a flush.
@@ -211,19 +236,21 @@ fn for_each_sealed(
     Ok(())
 }
 
-/// Writes an uberblock into its slot of all four rings. Not durable before a flush.
+/// Writes an uberblock into its slot of all four rings, or of those where the device does not refuse it. Not durable before a
+/// flush.
 ///
 /// # Errors
-/// The device refused, or is too small for labels.
+/// The device refused all four, or is too small for labels.
 pub fn write_uberblock(disk: &Arc<dyn Disk>, uberblock: &Uberblock, ashift: u32) -> Result<(), WriteError> {
     let slot = label::uberblock_slot(uberblock.txg, ashift, false);
-    for offset in label::offsets(disk.size()).ok_or(WriteError::NoSpace)? {
+    let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
+    let done = offsets.map(|offset| {
         let at = label::uberblock_offset(offset, slot, ashift);
         let mut raw = uberblock.encode_slot(ashift);
         codec::embedded::seal(&mut raw, [at, 0, 0, 0]);
-        write(disk, &raw, at)?;
-    }
-    Ok(())
+        write(disk, &raw, at)
+    });
+    one_is_enough(done.into())
 }
 
 /// Empties the slots of all four rings that hold a state with a txg above `kept` and up to `newest`. Not durable before
@@ -316,11 +343,18 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_forgets_a_label_twice_refuses_it() {
-        // Two labels, a flush, and the first label once more.
-        let (done, labels) = proved(&[0, 3]);
-        let error = done.expect_err("the label is not there").to_string();
+    fn a_device_that_forgets_both_labels_twice_refuses_them() {
+        // Two labels, a flush, and each label once more with a flush.
+        let (done, labels) = proved(&[0, 1, 3, 5]);
+        let error = done.expect_err("no label is there").to_string();
         assert!(error.contains("reads back as something else"), "{error}");
+        assert_eq!(labels.configs.len(), 0);
+    }
+
+    #[test]
+    fn one_label_of_a_half_is_enough() {
+        let (done, labels) = proved(&[0, 3]);
+        done.expect("the other label is there");
         assert_eq!(labels.configs.len(), 1);
     }
 }

@@ -4,8 +4,8 @@ mod scripted;
 
 use std::sync::Arc;
 
-use format::ObjectId;
 use format::scan::{ScanFunc, ScanState};
+use format::{ObjectId, label};
 use pool::{Hold, Layout, Options, Pool};
 use scan::Scans as _;
 use scripted::{LEN, SIZE, content, read};
@@ -93,6 +93,72 @@ fn goes_on_without(parity: usize, fault: impl Fn(usize) -> Fault) {
         }
     }
     assert!(failed > 0, "no device failed");
+}
+
+/// Where the configuration lies in each label of a disk.
+fn configs(disk: &ScriptedDisk) -> [std::ops::Range<u64>; 4] {
+    let of = |offset: u64| offset + label::PHYS.offset..offset + label::RING.offset;
+    label::offsets(disk.size()).unwrap().map(of)
+}
+
+/// A pool of one disk, in which some places cannot be read or written, gets labels of another txg. Then the power fails.
+fn labelled(faults: impl Fn(&ScriptedDisk) -> Vec<Fault>) -> Result<(), pool::Error> {
+    let script = Script::new();
+    let pool = scripted::created(&script, Layout::Single, 1, options());
+    let first = write(&pool, 1);
+    pool.sync().unwrap();
+    let disk = script.disks().remove(0);
+    faults(&disk).into_iter().for_each(|fault| disk.inject(fault));
+    let second = write(&pool, 2);
+    let done = pool.rewrite_config();
+    assert!(pool.members().iter().all(|member| member.failed.is_none()), "nothing replaces the disk");
+    let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+    drop(pool);
+    let pool = imported(after.disks());
+    assert!(read(&pool, first) == content(1));
+    if done.is_ok() {
+        assert!(read(&pool, second) == content(2));
+    }
+    assert_eq!(findings(&pool), [""; 0]);
+    done
+}
+
+#[test]
+fn a_disk_with_a_bad_place_in_one_label_of_each_half_stays_in_use() {
+    labelled(|_| Vec::new()).unwrap();
+    for [bad, other] in [[0, 1], [0, 3], [2, 1], [2, 3]] {
+        for fault in [Fault::ReadError, Fault::RefusedRange] {
+            let faults = |disk: &ScriptedDisk| [bad, other].map(|n| fault(configs(disk)[n].clone())).into();
+            labelled(faults).unwrap_or_else(|error| panic!("labels {bad} and {other}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_refuses_both_labels_of_a_half_keeps_its_last_txg() {
+    for bad in [[0, 2], [1, 3]] {
+        for fault in [Fault::ReadError, Fault::RefusedRange] {
+            let faults = |disk: &ScriptedDisk| bad.map(|n| fault(configs(disk)[n].clone())).into();
+            labelled(faults).expect_err("no label of the half is good");
+        }
+    }
+}
+
+#[test]
+fn an_uberblock_is_durable_in_one_of_four_labels() {
+    let rings = |disk: &ScriptedDisk| {
+        let ring = |offset: u64| offset + label::RING.offset..offset + label::SIZE;
+        label::offsets(disk.size()).unwrap().map(ring)
+    };
+    for good in 0..4 {
+        let others = |disk: &ScriptedDisk| {
+            let others = rings(disk).into_iter().enumerate().filter(|(n, _)| *n != good);
+            others.map(|(_, ring)| Fault::RefusedRange(ring)).collect()
+        };
+        labelled(others).unwrap_or_else(|error| panic!("label {good}: {error}"));
+    }
+    let all = |disk: &ScriptedDisk| rings(disk).map(Fault::RefusedRange).into();
+    labelled(all).expect_err("the txg is on no disk");
 }
 
 #[test]

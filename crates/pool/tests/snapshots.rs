@@ -498,3 +498,15 @@ fn blocks_of_a_discarded_checkpoint_are_free() {
     pool.export().unwrap();
     oracle::expect_pleased("tank", &ground.path);
 }
+
+#[test]
+fn what_no_dataset_may_become_is_refused_by_its_own_error() {
+    let ground = Ground::new(9);
+    let pool = ground.pool();
+    assert!(matches!(pool.rename_dataset("tank/fs", "tank"), Err(Error::Exists(name)) if name == "tank"));
+    assert!(matches!(pool.rename_dataset("tank/fs", "tank/fs/below"), Err(Error::BelowItself)));
+    assert!(matches!(pool.destroy_dataset("tank"), Err(Error::IsPool)));
+    let twice = ["tank/fs@a".to_owned(), "tank/fs@b".to_owned()];
+    assert!(matches!(pool.snapshot(&twice, &[]), Err(Error::SeveralOfOne)));
+    assert_eq!(findings(pool), [""; 0]);
+}

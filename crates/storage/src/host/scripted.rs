@@ -41,6 +41,8 @@ pub enum CrashPolicy {
 pub enum Fault {
     /// Reads that touch this byte range fail.
     ReadError(Range<u64>),
+    /// Writes that touch this byte range fail.
+    RefusedRange(Range<u64>),
     /// Writes and flushes fail once the script holds this many operations.
     WriteError {
         /// First operation that is not accepted.
@@ -197,7 +199,7 @@ impl Script {
         state.ops.clear();
         for disk in &mut state.disks {
             disk.base = disk.now.clone();
-            disk.faults.retain(|fault| matches!(fault, Fault::ReadError(_)));
+            disk.faults.retain(|fault| matches!(fault, Fault::ReadError(_) | Fault::RefusedRange(_)));
         }
         self.0.healed.notify_all();
     }
@@ -457,6 +459,10 @@ impl Disk for ScriptedDisk {
         }
         let number = state.ops.len();
         let disk = &mut state.disks[self.0.id];
+        let touches = |bad: &Range<u64>| bad.start < offset + len && offset < bad.end;
+        if disk.faults.iter().any(|fault| matches!(fault, Fault::RefusedRange(bad) if touches(bad))) {
+            return Err(io::Error::other("scripted write error"));
+        }
         let (mut landed_at, mut bytes) = (offset, Vec::with_capacity(len as usize));
         bufs.iter().for_each(|buf| bytes.extend_from_slice(buf));
         for fault in &disk.faults {
