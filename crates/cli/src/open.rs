@@ -307,6 +307,22 @@ fn known_here(around: &Surroundings) -> Result<Vec<KnownPool>, KnownError> {
     Ok(pools)
 }
 
+/// The imported pool on these devices.
+fn among(known: &KnownPool, places: &[PathBuf]) -> Option<Found> {
+    pool::discover(places).into_iter().find(|found| found.config.pool_guid == known.guid)
+}
+
+/// The devices of an imported pool where the list has them. A device that is not there is also sought where the labels of the
+/// others have it: a server that was killed may not have written its last change of devices into the list.
+pub fn listed(known: &KnownPool) -> Option<Found> {
+    let found = among(known, &known.devices)?;
+    let missing = found.missing_paths();
+    if missing.is_empty() {
+        return Some(found);
+    }
+    among(known, &[&known.devices[..], &missing].concat()).or(Some(found))
+}
+
 /// Looks for the devices of an imported pool where they were last, or, if they are gone from there, with the server that
 /// holds them open. A device that does not answer is not touched: then none is found.
 fn seek(known: KnownPool, around: &Surroundings) -> Usable {
@@ -314,16 +330,13 @@ fn seek(known: KnownPool, around: &Surroundings) -> Usable {
     if !visited && silent::server_of(&known).is_some() {
         return Usable { name: known.name.clone(), known: Some(known), found: None, live: None, visited };
     }
-    let among = |places: &[PathBuf]| {
-        pool::discover(places).into_iter().find(|found| found.config.pool_guid == known.guid)
-    };
-    let there = among(&known.devices);
+    let there = listed(&known);
     // A device without a lock may be a copy that replaced the file that the server has open. The check takes a lock for a
     // moment, which a command of another user must not do.
     let is_own = |found: &Found| visited || !connect::is_used() || is_held(found);
     let found = match there {
         Some(found) if found.is_complete() && is_own(&found) => Some(found),
-        partly => gone::held_open(&known).and_then(|open| among(&open)).or(partly),
+        partly => gone::held_open(&known).and_then(|open| among(&known, &open)).or(partly),
     };
     Usable { name: known.name.clone(), known: Some(known), found, live: None, visited: around.visited }
 }

@@ -43,6 +43,59 @@ fn kill_server(live: &Live, pool: &str) {
     }
 }
 
+/// The list of imported pools, as text that names the devices.
+fn list_of_pools(live: &Live) -> String {
+    String::from_utf8_lossy(&fs::read(live.bed.path("state/pools.cache")).expect("a list")).into_owned()
+}
+
+#[test]
+fn devices_that_joined_before_their_server_was_killed_are_found() {
+    let Some(live) = Live::new() else { return };
+    let image = |name: &str| {
+        let path = live.text(name);
+        fs::create_dir_all(Path::new(&path).parent().expect("a folder")).expect("made");
+        fs::File::create(&path).expect("made").set_len(96 << 20).expect("long");
+        path
+    };
+    let (one, two, three) = (image("fallen.img"), image("else/where.img"), image("else/third.img"));
+    live.run(&["zpool", "create", "-m", &live.text("mnt"), "fallen", &one]).good();
+    let list = live.bed.path("state/pools.cache");
+    let before = fs::read(&list).expect("a list");
+    live.run(&["zpool", "attach", "-w", "fallen", &one, &two]).good();
+    write(&live.path("mnt/file"), b"on both");
+    let is_online = |path: &str| {
+        let status = live.run(&["zpool", "status", "-P", "fallen"]).good();
+        assert!(status.contains(&format!("{path}  ONLINE")), "{status}");
+    };
+    for start in [&["zpool", "import", "fallen"][..], &["zpool", "import", "-o", "readonly=on", "fallen"]] {
+        kill_server(&live, "fallen");
+        // As if it had been killed before it noted the new device.
+        fs::write(&list, &before).expect("written");
+        live.run(start).good();
+        is_online(&one);
+        is_online(&two);
+    }
+    live.run(&["zpool", "export", "fallen"]).good();
+    live.run(&["zpool", "import", "-d", &live.text(""), "-d", &live.text("else"), "fallen"]).good();
+    // The server notes by itself that the old device left when its data was on the new one.
+    live.run(&["zpool", "replace", "fallen", &one, &three]).good();
+    for _ in 0..200 {
+        if !list_of_pools(&live).contains("fallen.img") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let listed = list_of_pools(&live);
+    assert!(!listed.contains("fallen.img") && listed.contains("third.img"), "{listed}");
+    // A device that is refused does not stay in the list.
+    let small = live.text("else/small.img");
+    fs::File::create(&small).expect("made").set_len(70 << 20).expect("long");
+    assert_ne!(live.run(&["zpool", "attach", "fallen", &three, &small]).status, 0);
+    assert!(!list_of_pools(&live).contains("small.img"));
+    live.run(&["zpool", "export", "fallen"]).good();
+    assert!(live.run(&["check", &live.text("else")]).good().contains("clean"));
+}
+
 #[test]
 fn an_import_after_a_killed_server_does_what_its_options_say() {
     let Some(live) = Live::new() else { return };

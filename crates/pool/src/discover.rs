@@ -5,6 +5,8 @@
 //! Source: docs/format/01-labels-uberblock.md §4.3.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -41,8 +43,18 @@ impl Found {
     }
 
     /// Whether a device that the labels name is missing.
-    fn lacks_any(&self) -> bool {
+    #[must_use]
+    pub fn lacks_any(&self) -> bool {
         self.wanted().any(|top| top.is_none_or(|top| self.lacks_in(top)))
+    }
+
+    /// Where the labels say that the missing devices were last.
+    #[must_use]
+    pub fn missing_paths(&self) -> Vec<PathBuf> {
+        let leaves = self.tops.values().flat_map(VdevConfig::leaves);
+        let missing = leaves.filter(|leaf| !self.devices.contains_key(&leaf.guid.0));
+        let path = |raw: &Vec<u8>| PathBuf::from(OsString::from_vec(raw.clone()));
+        missing.filter_map(|leaf| leaf.path.as_ref().map(path)).filter(|path| path.is_absolute()).collect()
     }
 
     /// The missing devices of all top-level vdevs that cannot be read without them: the last known path of each, or its

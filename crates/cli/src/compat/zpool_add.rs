@@ -8,7 +8,7 @@ use pool::{AuxKind, NewDevices};
 use super::Call;
 use super::vdev_spec::{CLASSES, Class, Spec, replication, show_devices};
 use super::view::{Class as Shown, Naming, PoolView, VdevView};
-use super::zpool_attach::note_devices;
+use super::zpool_attach::{note_coming, note_devices};
 use super::zpool_create::{check_distinct, check_use, is_too_small, open_all, opened, uses_force};
 use super::zpool_devices;
 use crate::args::{Parsed, flag, property};
@@ -119,8 +119,10 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         ashift,
         any_ashift: force || call.options.allow_ashift,
     };
-    session.pool().add(new).map_err(|error| failed(&error))?;
+    note_coming(&session, &all)?;
+    let added = session.pool().add(new).map_err(|error| failed(&error));
     note_devices(&session)?;
+    added?;
     session.finish()
 }
 

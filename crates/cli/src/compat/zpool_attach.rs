@@ -144,11 +144,15 @@ impl Change<'_> {
         let disk = pool::open_disk(path, Access::ReadWrite { exclusive: true });
         let disk = Arc::new(disk.map_err(|error| failed(&error.to_string()))?);
         let session = opened(self.call, self.pool, &failed)?;
+        note_coming(&session, &[path.to_path_buf()])?;
         let done = match replaces {
             true => session.pool().replace(found.guid, disk),
             false => session.pool().attach(found.guid, disk),
         };
-        let joined = done.map_err(|error| failed(&error.to_string()))?;
+        let joined = done.or_else(|error| {
+            note_devices(&session)?;
+            Err(failed(&error.to_string()))
+        })?;
         self.end(session, joined, options.wait)
     }
 
@@ -206,10 +210,26 @@ pub(super) fn negative(console: &mut Console, done: Result<(), Failure>) -> Resu
     }
 }
 
+/// Adds devices that are about to join the pool to the list of imported pools. If the process ends before it notes the change,
+/// the list has all devices that the pool may need.
+pub(super) fn note_coming(session: &Session, paths: &[PathBuf]) -> Result<(), Failure> {
+    let guid = session.pool().guid();
+    let noted = state::known().update(|pools| {
+        for known in pools.iter_mut().filter(|known| known.guid == guid) {
+            let new: Vec<_> = paths.iter().filter(|path| !known.devices.contains(path)).cloned().collect();
+            known.devices.extend(new);
+        }
+    });
+    noted.map_err(not_noted)
+}
+
+fn not_noted(error: pool::known::KnownError) -> Failure {
+    Failure::refused(format!("cannot note the devices of the pool: {error}"))
+}
+
 /// Notes where the devices of the pool are now.
 pub(super) fn note_devices(session: &Session) -> Result<(), Failure> {
-    note_devices_of(session.pool(), &session.devices)
-        .map_err(|error| Failure::refused(format!("cannot note the devices of the pool: {error}")))
+    note_devices_of(session.pool(), &session.devices).map_err(not_noted)
 }
 
 /// As [`note_devices`]; `known` says where devices were found.

@@ -560,8 +560,9 @@ fn import_anew(
     console: &mut Console,
 ) -> Result<(), Failure> {
     let mut found = discover(call)?;
-    found.extend(pool::discover(&known.devices));
-    let Some(found) = found.iter().find(|pool| pool.config.pool_guid == known.guid) else {
+    found.retain(|pool| pool.config.pool_guid == known.guid);
+    found.extend(crate::open::listed(known));
+    let Some(found) = found.iter().find(|pool| !pool.lacks_any()).or(found.first()) else {
         return Err(Action::Import(&known.name).failed(reason::NO_POOL_AVAILABLE));
     };
     state::known().forget(known.guid).map_err(NotOpen::from)?;

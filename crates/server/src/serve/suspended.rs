@@ -1,5 +1,7 @@
 //! A server whose pool is suspended because a device refuses its writes.
 
+use std::collections::BTreeSet;
+
 use format::Guid;
 use pool::{FailMode, Noticed, Pool};
 use scan::Scans as _;
@@ -52,9 +54,10 @@ impl Server {
         let name = self.live.name().to_owned();
         let (live, commands) = (self.live.clone(), self.commands.clone());
         let watching = std::thread::Builder::new().name("cenote-devices".into()).spawn(move || {
-            let mut tried = None;
+            let (mut tried, mut noted) = (None, None);
             while let Some((news, pause)) = watch.look() {
                 use_spares(&live, &*commands, &mut tried);
+                note_devices(&live, &*commands, &mut noted);
                 for noticed in news {
                     match noticed {
                         Noticed::Silent(silent) => {
@@ -143,6 +146,21 @@ impl Server {
              clear'; a second signal ends the server and gives up what is not written"
         );
         false
+    }
+}
+
+/// Has the list of imported pools name the devices that the pool has now, if they are others than those that were `noted`.
+fn note_devices(live: &Live, commands: &dyn Commands, noted: &mut Option<BTreeSet<u64>>) {
+    let Ok(pool) = live.pool() else { return };
+    let open: BTreeSet<u64> = pool.leaves().map(|leaf| leaf.guid).collect();
+    // A list from before this server may name a missing device better than its label does.
+    let is_new = match noted {
+        Some(noted) => *noted != open,
+        None => pool.info().config.tree.leaves().all(|leaf| open.contains(&leaf.guid.0)),
+    };
+    *noted = Some(open);
+    if is_new && let Err(error) = commands.note_devices(&pool) {
+        tracing::error!(pool = live.name(), error, "the devices of the pool are not noted");
     }
 }
 
