@@ -34,6 +34,19 @@ const SYNC_SHARE: u64 = 4;
 const EARLY_MAX: u64 = 64 << 20;
 /// A write is split between two blocks only if so many bytes of its data fit into the first.
 const SPLIT_MIN: usize = 1 << 10;
+/// It is split where one of these units of its object ends. A crash may leave the first part alone, and programs that use a
+/// volume expect of a disk that a sector is old or new after a power cut.
+const SPLIT_UNITS: [u64; 2] = [4096, 512];
+
+/// Bytes of a write at `offset` that go into a block with room for `room` bytes of it.
+fn first_part(offset: u64, len: usize, room: usize) -> usize {
+    if len <= room {
+        return len;
+    }
+    let end_at = |unit: u64| (offset + room as u64) / unit * unit;
+    let end = SPLIT_UNITS.into_iter().map(end_at).find(|end| *end > offset);
+    end.map_or(room, |end| (end - offset) as usize)
+}
 
 /// Somebody's wish that changes be safe.
 #[derive(Debug)]
@@ -325,7 +338,7 @@ impl<'a> Batch<'a> {
                 self.write_block(data.len() + WRITE_HEADER)?;
                 continue;
             }
-            let (part, rest) = data.split_at(room.min(data.len()));
+            let (part, rest) = data.split_at(first_part(offset, data.len(), room));
             let write = Write {
                 object,
                 offset,
@@ -527,5 +540,20 @@ mod tests {
         pool.sync().expect("synced");
         drop(dataset);
         pool.export().expect("exported");
+    }
+
+    #[test]
+    fn a_split_write_ends_where_a_page_or_a_sector_does() {
+        for (offset, len, room, expected) in [
+            (0, 100, 100, 100),
+            (0, 10_000, 9_000, 8192),
+            (4000, 10_000, 1024, 96),
+            (4096, 10_000, 1024, 1024),
+            (5000, 10_000, 1500, 1144),
+            (5, 10_000, 1024, 1019),
+            (1, 1000, 500, 500),
+        ] {
+            assert_eq!(first_part(offset, len, room), expected, "{len} bytes at {offset}, room for {room}");
+        }
     }
 }
