@@ -69,6 +69,7 @@ mod zfs_receive_options;
 mod zfs_receive_props;
 mod zfs_receive_tree;
 mod zfs_receive_words;
+mod zfs_redact;
 mod zfs_release;
 mod zfs_rename;
 mod zfs_rewrite;
@@ -167,7 +168,7 @@ static ZFS: &[&Command] = &[
     &zfs_load_key::COMMAND,
     &zfs_unload_key::COMMAND,
     &zfs_change_key::COMMAND,
-    &not_yet::zfs::REDACT,
+    &zfs_redact::COMMAND,
     &not_yet::zfs::PROGRAM,
     &zfs_rewrite::COMMAND,
     &zfs_wait::COMMAND,

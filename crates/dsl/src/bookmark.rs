@@ -9,6 +9,7 @@ use dmu::zap;
 use format::bookmark::{Bookmark, BookmarkV2, HAS_FBN, SNAPSHOT_EXISTS};
 use format::dsl_dataset::DslDataset;
 use format::features;
+use format::redaction::Header;
 use format::zap::Value;
 use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg};
 
@@ -16,7 +17,7 @@ use crate::change::Change;
 use crate::key_objects::iv_set;
 use crate::mos::{FOLD_CASE, Mos};
 use crate::sizes::Sizes;
-use crate::{Error, Result, available, deadlist, tree};
+use crate::{Error, Result, available, deadlist, redaction, tree};
 
 /// Key of the ZAP of bookmarks in that of their head.
 pub const KEY: &str = "com.delphix:bookmarks";
@@ -110,8 +111,19 @@ pub fn keys(mos: &Mos, head: ObjectId, prev_snap_txg: Txg) -> Result<Vec<Txg>> {
 }
 
 impl Change<'_> {
-    /// Makes the bookmark `name` (`pool/fs#mark`) of a snapshot, or as a copy of a bookmark.
+    /// Makes the bookmark `name` (`pool/fs#mark`) of a snapshot, or as a copy of a bookmark. That of a redacted snapshot
+    /// says by what it is redacted.
     pub fn create_bookmark(&mut self, source: &str, name: &str) -> Result<()> {
+        self.new_bookmark(source, name, None)
+    }
+
+    /// Makes the redaction bookmark `name` of a snapshot, with an empty list for the snapshots with these guids.
+    pub fn create_redaction_bookmark(&mut self, source: &str, name: &str, guids: Vec<u64>) -> Result<()> {
+        let list = Header { progress: Some((0, 0)), entries: 0, snaps: guids };
+        self.new_bookmark(source, name, Some(list))
+    }
+
+    fn new_bookmark(&mut self, source: &str, name: &str, list: Option<Header>) -> Result<()> {
         let mos = self.mos();
         let pool = self.view.pool.clone();
         let (fs, leaf) = name.split_once('#').ok_or_else(|| Error::NoDataset(name.to_owned()))?;
@@ -120,6 +132,7 @@ impl Change<'_> {
         if !self.enables(&features::BOOKMARKS) {
             return Err(Error::Unsupported("bookmarks in a pool without feature bookmarks".into()));
         }
+        let mut list = list;
         let (source_dir, mut mark) = match source.split_once('#') {
             Some((from, old)) => {
                 let from = tree::dir_of(mos, &pool, from)?;
@@ -129,6 +142,8 @@ impl Change<'_> {
             None => {
                 let id = tree::snapshot(mos, &pool, source)?;
                 let snap = mos.dataset(id)?;
+                let of_redacted = |snaps| Header { progress: None, entries: 0, snaps };
+                list = list.or(redaction::of(mos, id)?.map(of_redacted));
                 (snap.dir, self.mark_of(id, &snap, snap.dir == dir_id)?)
             }
         };
@@ -143,8 +158,9 @@ impl Change<'_> {
             // Blocks freed after the snapshot are counted only if they are freed in its own dataset.
             mark.v2 = mark.v2.and_then(|v2| only_iv_set(v2.ivset_guid));
         }
-        if let Some(v2) = &mut mark.v2 {
-            v2.redaction = ObjectId(0);
+        let list = list.map(|list| self.create_redaction_list(&list)).transpose()?;
+        if list.is_some() || mark.v2.is_some() {
+            mark.v2.get_or_insert_default().redaction = list.unwrap_or(ObjectId(0));
         }
         self.add_bookmark(head, leaf, &mark)?;
         self.count_bookmark(&mark, 1)
@@ -253,6 +269,7 @@ impl Change<'_> {
         let (dir_id, leaf, mark) = self.plain_bookmark(name)?;
         let head = mos.dir(dir_id)?.head_dataset;
         self.remove_bookmark(head, leaf)?;
+        self.free_redaction_list(&mark)?;
         self.count_bookmark(&mark, -1)?;
         let phys = mos.dataset(head)?;
         let txg = mark.creation_txg;
@@ -275,9 +292,6 @@ impl Change<'_> {
         let (fs, leaf) = name.split_once('#').ok_or_else(missing)?;
         let dir_id = tree::dir_of(mos, &self.view.pool, fs)?;
         let mark = one(mos, mos.dir(dir_id)?.head_dataset, leaf)?.ok_or_else(missing)?;
-        if mark.v2.is_some_and(|v2| v2.redaction.0 != 0) {
-            return Err(Error::Unsupported("destroying a redaction bookmark".into()));
-        }
         Ok((dir_id, leaf, mark))
     }
 
@@ -286,6 +300,7 @@ impl Change<'_> {
         let mos = self.mos();
         for (leaf, mark) in all(mos, head)? {
             self.remove_bookmark(head, &leaf)?;
+            self.free_redaction_list(&mark)?;
             self.count_bookmark(&mark, -1)?;
         }
         Ok(())

@@ -181,9 +181,19 @@ impl<'a> Change<'a> {
     /// # Errors
     /// The pool has not enabled the feature.
     pub fn mark_dataset(&mut self, id: ObjectId, feature: &'static Feature) -> Result<()> {
+        self.mark_dataset_with(id, feature, &Value::from_u64(0))
+    }
+
+    /// As [`Change::mark_dataset`], with this value.
+    pub(crate) fn mark_dataset_with(
+        &mut self,
+        id: ObjectId,
+        feature: &'static Feature,
+        value: &Value,
+    ) -> Result<()> {
         let mos = self.mos();
         self.zapify(id)?;
-        zap::insert(&mos.object(id)?, self.tx, feature.guid.as_bytes(), &Value::from_u64(0))?;
+        zap::insert(&mos.object(id)?, self.tx, feature.guid.as_bytes(), value)?;
         let features = self.features.as_mut().ok_or_else(|| {
             Error::Unsupported(format!("feature {} in a pool without feature flags", feature.name))
         })?;
@@ -205,9 +215,12 @@ impl<'a> Change<'a> {
 
     /// Marks `to` with the per-dataset features that `from` is marked with.
     pub(crate) fn copy_marks(&mut self, from: ObjectId, to: ObjectId) -> Result<()> {
-        for guid in marks(self.mos(), from)? {
-            if let Some(feature) = features::by_guid(&guid).filter(|f| f.per_dataset) {
-                self.mark_dataset(to, feature)?;
+        let mos = self.mos();
+        for guid in marks(mos, from)? {
+            if let Some(feature) = features::by_guid(&guid).filter(|f| f.per_dataset)
+                && let Some(value) = zap::lookup(&*mos.object(from)?, guid.as_bytes())?
+            {
+                self.mark_dataset_with(to, feature, &value)?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::create::{NEW_OBJECTS, new_guids};
 use crate::mos::FOLD_CASE;
 use crate::sizes::Sizes;
 use crate::space::{Category, Shift, add_space, move_space};
-use crate::{Error, Result, available, bookmark, deadlist, props, tree};
+use crate::{Error, Result, available, bookmark, deadlist, props, redaction, tree};
 
 impl Change<'_> {
     /// Creates the file system or volume `name` as a clone of the snapshot `origin`. Returns its directory and its dataset
@@ -126,6 +126,7 @@ impl Change<'_> {
             snap.unique_bytes = 0;
             mos.put_dataset(self.tx, snap_id, &snap)?;
         }
+        self.set_redaction(id, redaction::of(mos, snap_id)?.as_deref())?;
         self.bookmarks_follow(id, snap_id)?;
         self.forget_log(id, dir_id, fs);
         Ok(())

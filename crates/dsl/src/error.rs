@@ -306,6 +306,33 @@ pub enum Error {
     /// A bookmark's source lies outside the history of its dataset.
     #[error("the source of '{0}' is not an ancestor of its dataset")]
     NotAncestor(String),
+    /// Blocks of this dataset were left out where it comes from.
+    #[error("Dataset is not complete, was created by receiving a redacted zfs send stream.")]
+    Redacted(String),
+    /// A raw stream of an encrypted dataset that leaves blocks out, or brings blocks that its source lacks.
+    #[error("raw sends may not be redacted")]
+    RawRedacted,
+    /// The list of a redaction bookmark was not made to its end.
+    #[error("the redaction bookmark is not complete ('zfs redact' with the same snapshots completes it)")]
+    RedactionUnfinished,
+    /// What is to redact a snapshot is no snapshot after it.
+    #[error("redaction snapshot must be descendent of snapshot being redacted")]
+    NotDescendant,
+    /// A redacted dataset is to be redacted, or to redact.
+    #[error("attempted to redact redacted dataset or with respect to redacted dataset")]
+    RedactedAgain,
+    /// The list of a redaction bookmark was made for other snapshots.
+    #[error("attempted to resume redaction  with a mismatched redaction list")]
+    OtherRedaction,
+    /// The bookmark has no redaction list.
+    #[error("not a redaction bookmark")]
+    NotRedaction,
+    /// The redaction bookmark is of another snapshot than the one to be sent.
+    #[error("Invalid argument")]
+    OtherSnapshotRedacted,
+    /// A redaction list for more snapshots than its header has room for.
+    #[error("too many redaction snapshots specified")]
+    TooManyRedactions,
     /// There are newer snapshots.
     #[error("there are snapshots newer than '{0}'")]
     NotNewest(String),

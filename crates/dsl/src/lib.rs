@@ -45,6 +45,7 @@ pub mod props;
 pub mod receive;
 mod receive_error;
 pub mod received;
+pub mod redaction;
 pub mod rename;
 pub mod room;
 pub mod settings;

@@ -1,6 +1,6 @@
 //! The header of a stream: all before its first object.
 
-use format::stream::{Begin, KEY_DATA, KeyData, feature};
+use format::stream::{Begin, KEY_DATA, KeyData, REDACT_FROM_SNAPS, REDACT_SNAPS, feature};
 use format::{Corrupt, NvList};
 
 use crate::ReceiveError;
@@ -13,13 +13,17 @@ pub struct Opening {
     pub begin: Begin,
     /// Of a raw stream: the keys of its dataset.
     pub keys: Option<KeyData>,
+    /// Guids of the snapshots by which the stream is redacted; `None`: it leaves nothing out.
+    pub redacted_by: Option<Vec<u64>>,
+    /// Guids of the snapshots by which what it builds upon may be redacted: the stream brings all that was left out there.
+    pub completes: Option<Vec<u64>>,
 }
 
 impl Opening {
     /// Reads what is of interest.
     ///
     /// # Errors
-    /// The key data of a raw stream are missing or invalid.
+    /// The key data of a raw stream, or the guids of a redacted one, are missing or invalid.
     pub fn of(begin: &Begin, list: &NvList) -> Result<Opening, ReceiveError> {
         let keys = match begin.features & feature::RAW {
             0 => None,
@@ -28,7 +32,12 @@ impl Opening {
                 Some(KeyData::from_list(data)?)
             }
         };
-        Ok(Opening { begin: begin.clone(), keys })
+        let guids = |key| list.get_u64s(key).map(<[u64]>::to_vec);
+        let redacted_by = guids(REDACT_SNAPS);
+        if begin.features & feature::REDACTED != 0 && redacted_by.is_none() {
+            return Err(Corrupt::new(REDACT_SNAPS, 0).into());
+        }
+        Ok(Opening { begin: begin.clone(), keys, redacted_by, completes: guids(REDACT_FROM_SNAPS) })
     }
 }
 

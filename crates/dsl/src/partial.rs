@@ -6,7 +6,7 @@ use dmu::zap;
 use format::{Guid, ObjectId};
 
 use crate::mos::Mos;
-use crate::{Result, ResumeToken, SendFlags, tree};
+use crate::{Result, ResumeToken, SendFlags, redaction, tree};
 
 /// Name of the temporary dataset during a receive into an existing one.
 pub const WORKING: &str = "%recv";
@@ -45,7 +45,8 @@ pub fn partial(mos: &Mos, dir: ObjectId) -> Result<Option<Partial>> {
                 compressed: is_set(resume::COMPRESSED)?,
                 raw: is_set(resume::RAW)?,
             },
-            redacted: is_set(resume::REDACTED)?,
+            redacted_by: redaction::of(mos, head)?,
+            completes: zap::lookup(&object, resume::COMPLETES.as_bytes())?.map(|guids| guids.to_u64s()),
         };
         return Ok(Some(Partial { dir, token }));
     }
@@ -74,9 +75,9 @@ pub mod resume {
     pub const COMPRESSED: &str = "com.delphix:resume_compressok";
     /// Present if the stream holds encrypted blocks as on disk.
     pub const RAW: &str = "com.datto:resume_rawok";
-    /// Guids of the snapshots that the stream is redacted by.
-    pub const REDACTED: &str = "com.delphix:resume_redact_book_snaps";
+    /// Guids of the snapshots that the source of the stream is redacted by.
+    pub const COMPLETES: &str = "com.delphix:resume_redact_book_snaps";
     /// All these keys, for removing what a receive left.
     pub const ALL: [&str; 11] =
-        [FROMGUID, TOGUID, TONAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, REDACTED];
+        [FROMGUID, TOGUID, TONAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, COMPLETES];
 }

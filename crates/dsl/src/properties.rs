@@ -12,7 +12,8 @@ use crate::props::{self, Access, DatasetKind, Property, Source, Value, number};
 use crate::values::{RECEIVED, received_here, set_here};
 use crate::view::View;
 use crate::{
-    Error, Result, available, deadlist, holds, keys, limits, partial, promises, snapshot, space, tree,
+    Error, Result, available, deadlist, holds, keys, limits, partial, promises, redaction, snapshot, space,
+    tree,
 };
 
 /// The value in effect and where it comes from; `None` when nobody set it.
@@ -185,7 +186,11 @@ fn kept_elsewhere(view: &View<'_>, info: &DatasetInfo, property: &Property) -> R
                 _ => number(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)),
             })
         }
-        "redact_snaps" => None,
+        "redact_snaps" => {
+            let guids = redaction::guids(view.mos, info.id, info.mark.as_ref())?;
+            guids.and_then(|guids| text(guids.iter().map(u64::to_string).collect::<Vec<_>>().join(",")))
+        }
+        "redacted" => number(redaction::of(view.mos, info.id)?.is_some().into()),
         _ => return Ok(None),
     }))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dmu::zap;
 use format::dsl_dataset::{CASE_INSENSITIVE, INCONSISTENT};
 use format::objset::ObjsetType;
-use format::stream::{Begin, KeyData, feature, flag};
+use format::stream::{KeyData, feature, flag};
 use format::zap::Value as Stored;
 use format::{ObjectId, ObjectType, Txg, features};
 
@@ -23,8 +23,8 @@ use crate::received::{PropertyRefusal, ReceiveOptions, waits};
 use crate::sizes::Sizes;
 use crate::space::{Category, Shift, add_space, move_space};
 use crate::{
-    Error, KeyError, ReceiveError, Result, available, bookmark, deadlist, info, keys, promises, snapshot,
-    tree,
+    Error, KeyError, ReceiveError, Result, available, bookmark, deadlist, info, keys, promises, redaction,
+    snapshot, tree,
 };
 
 /// Where a stream goes.
@@ -129,9 +129,10 @@ impl Change<'_> {
         &mut self,
         place: &Place,
         (dir_id, id): (ObjectId, ObjectId),
-        begin: &Begin,
+        opening: &Opening,
         options: &ReceiveOptions,
     ) -> Result<Vec<PropertyRefusal>> {
+        let begin = &opening.begin;
         let mos = self.mos();
         let mut phys = mos.dataset(id)?;
         phys.flags |= INCONSISTENT;
@@ -145,8 +146,10 @@ impl Change<'_> {
                 self.mark_dataset(id, feature)?;
             }
         }
+        // A clone has the marks of its origin until here.
+        self.set_redaction(id, opening.redacted_by.as_deref())?;
         if options.resumable {
-            self.note_stream(id, begin)?;
+            self.note_stream(id, opening)?;
         }
         match place {
             Place::New | Place::Clone(_) => self.set_received(dir_id, options, |name| !waits(name)),
@@ -155,7 +158,8 @@ impl Change<'_> {
     }
 
     /// Stores the identity of the stream, so that the receive may be resumed.
-    fn note_stream(&mut self, id: ObjectId, begin: &Begin) -> Result<()> {
+    fn note_stream(&mut self, id: ObjectId, opening: &Opening) -> Result<()> {
+        let begin = &opening.begin;
         self.zapify(id)?;
         let object = self.mos().object(id)?;
         let put =
@@ -175,6 +179,10 @@ impl Change<'_> {
             if begin.features & bit != 0 {
                 put(key, 1)?;
             }
+        }
+        if let Some(guids) = &opening.completes {
+            let value = Stored::from_u64s(guids);
+            zap::update(&object, self.tx, resume::COMPLETES.as_bytes(), &value)?;
         }
         self.note_progress(id, Progress::START)
     }
@@ -218,7 +226,7 @@ impl Change<'_> {
         opening: &Opening,
         encryption: Option<Judged>,
     ) -> Result<(ObjectId, ObjectId)> {
-        let Opening { begin, keys } = opening;
+        let Opening { begin, keys, .. } = opening;
         let mut filesystem = NewFilesystem::plain(&self.mos().host);
         let dir_id = self.create_dir(parent, leaf)?;
         if let Some(keys) = keys {
@@ -249,7 +257,7 @@ impl Change<'_> {
         opening: &Opening,
         options: &ReceiveOptions,
     ) -> Result<(String, Vec<PropertyRefusal>)> {
-        let Opening { begin, keys } = opening;
+        let Opening { begin, keys, .. } = opening;
         let &Working { ref place, dir: dir_id, id } = working;
         let mos = self.mos();
         let (_, leaf) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
@@ -435,10 +443,12 @@ impl Change<'_> {
         self.bookmarks_follow(head_id, head.prev_snap)?;
         let known = change::marks(mos, head_id)?;
         for mark in change::marks(mos, other_id)?.difference(&known) {
-            if let Some(feature) = features::by_guid(mark).filter(|feature| feature.per_dataset) {
+            let feature = features::by_guid(mark).filter(|feature| feature.per_dataset);
+            if let Some(feature) = feature.filter(|feature| feature.guid != features::REDACTED_DATASETS.guid)
+            {
                 self.mark_dataset(head_id, feature)?;
             }
         }
-        Ok(())
+        self.set_redaction(head_id, redaction::of(mos, other_id)?.as_deref())
     }
 }

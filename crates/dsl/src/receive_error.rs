@@ -55,6 +55,9 @@ pub enum ReceiveError {
     /// Blocks in pointers go into a dataset that is encrypted here.
     #[error("incompatible embedded data stream feature with encrypted receive.")]
     EmbedsEncrypted,
+    /// An increment onto a redacted snapshot that does not bring what is missing there.
+    #[error("invalid backup stream")]
+    OtherRedaction,
     /// The stream needs a feature that the pool has not enabled.
     #[error("pool must be upgraded to receive this stream.\nfeature {0} is not enabled in this pool")]
     Feature(&'static str),

@@ -7,10 +7,14 @@
 use std::fmt;
 
 use codec::RunningFletcher4;
+use format::stream::REDACT_SNAPS;
 use format::{ByteOrder, Guid, NvList, NvValue};
 
 /// Largest list in a token that is unpacked, in bytes.
 const LIST_MAX: usize = 1 << 20;
+
+/// Guids of the snapshots by which the source of the stream is redacted.
+const BOOK_REDACT_SNAPS: &str = "book_redact_snaps";
 
 /// What a token is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,8 +66,10 @@ pub struct ResumeToken {
     pub fromguid: Guid,
     /// How the stream is written.
     pub flags: SendFlags,
-    /// Parts are withheld.
-    pub redacted: bool,
+    /// Guids of the snapshots by which the stream is redacted; `None`: it leaves nothing out.
+    pub redacted_by: Option<Vec<u64>>,
+    /// Guids of the snapshots by which its source is redacted; `None`: the source has all its blocks.
+    pub completes: Option<Vec<u64>>,
 }
 
 impl ResumeToken {
@@ -87,6 +93,11 @@ impl ResumeToken {
         ] {
             if on {
                 list.insert(name, NvValue::Boolean);
+            }
+        }
+        for (name, guids) in [(REDACT_SNAPS, &self.redacted_by), (BOOK_REDACT_SNAPS, &self.completes)] {
+            if let Some(guids) = guids {
+                list.insert(name, NvValue::Uint64Array(guids.clone()));
             }
         }
         list
@@ -132,7 +143,8 @@ impl ResumeToken {
                 compressed: list.contains("compressok"),
                 raw: list.contains("rawok"),
             },
-            redacted: list.contains("redact_snaps") || list.contains("book_redact_snaps"),
+            redacted_by: list.get_u64s(REDACT_SNAPS).map(<[u64]>::to_vec),
+            completes: list.get_u64s(BOOK_REDACT_SNAPS).map(<[u64]>::to_vec),
         })
     }
 }
@@ -182,7 +194,10 @@ mod tests {
         assert_eq!((token.toguid, token.fromguid), (Guid(0xe096_e310_f8f7_a409), Guid(0)));
         assert_eq!((token.toname.as_str(), token.flags), ("gresume/src@s", SendFlags::default()));
         let flags = SendFlags { large_blocks: true, embedded: false, compressed: true, raw: true };
-        for token in [token.clone(), ResumeToken { fromguid: Guid(7), flags, ..token }] {
+        let (redacted_by, completes) = (Some(vec![1, 2]), Some(vec![u64::MAX]));
+        for token in
+            [token.clone(), ResumeToken { fromguid: Guid(7), flags, redacted_by, completes, ..token }]
+        {
             assert_eq!(ResumeToken::parse(&token.to_string()), Ok(token));
         }
     }

@@ -8,7 +8,7 @@ use dsl::available;
 use dsl::promises::{self, Answer, Own};
 use dsl::room::Reach;
 use dsl::settings::Settings;
-use format::features::Feature;
+use format::features::{self, Feature};
 use format::{ObjectId, Txg};
 use storage::host::Host;
 
@@ -171,6 +171,18 @@ impl Dataset {
     #[must_use]
     pub fn has_shared(&self) -> bool {
         self.pool.budget.has_table()
+    }
+
+    /// Refuses a dataset that lacks blocks: they would read as zeros.
+    ///
+    /// # Errors
+    /// [`Error::Redacted`].
+    pub fn check_complete(&self) -> Result<()> {
+        let marks = self.active_features.lock().expect("no code panics while holding the feature list");
+        match marks.contains(features::REDACTED_DATASETS.guid) {
+            true => Err(Error::Redacted(self.name())),
+            false => Ok(()),
+        }
     }
 
     /// Whether its pool has enabled a feature.

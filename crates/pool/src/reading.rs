@@ -112,6 +112,14 @@ impl Reading<'_> {
         Ok((Some(origin.dir) != special).then_some(origin.guid))
     }
 
+    /// Guids of the snapshots by which a dataset is redacted; `None`: it has all its blocks.
+    ///
+    /// # Errors
+    /// Its marks cannot be read.
+    pub fn redaction(&self, id: ObjectId) -> Result<Option<Vec<u64>>> {
+        dsl::redaction::of(&self.inner.mos, id)
+    }
+
     /// What was received in part for the head of the directory `dir`.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl Pool {
         let (place, fs, opening, options) = (place.clone(), fs.to_owned(), opening.clone(), options.clone());
         self.run(move |syncing| {
             let made = syncing.change(|dsl| dsl.make_place(&place, &fs, &opening))?;
-            let refused = syncing.change(|dsl| dsl.begin_receive(&place, made, &opening.begin, &options))?;
+            let refused = syncing.change(|dsl| dsl.begin_receive(&place, made, &opening, &options))?;
             Ok((made, refused))
         })
     }

@@ -27,6 +27,7 @@ use crate::points::{Link, Point, Shown, innermost, looks_made};
 
 pub use changes::{BeginError, Change, Kind};
 pub use exchange::Exchanged;
+use outcome::check_contents;
 pub use outcome::{MountError, Report, Unmounted};
 
 /// Pauses between the tries to unmount a busy mount.
@@ -229,9 +230,7 @@ impl Mounts {
         if self.is_mounted(&plan.dataset) {
             return Err(MountError::Mounted);
         }
-        if pool.lacks_key(&pool.dataset(&plan.dataset)?)? {
-            return Err(MountError::NoKey);
-        }
+        check_contents(pool, &plan.dataset)?;
         let Point { at, made, inside, why, notes } =
             Point::prepare(plan, &wanted, &self.runtime).map_err(MountError::Folder)?;
         let folder = at.path().to_owned();
@@ -388,8 +387,8 @@ impl Mounts {
         let mut report = Report::default();
         for (plan, overrides) in plans {
             let done = self.mount_plan(pool, &plan, overrides);
-            if matches!(done, Err(MountError::NoKey)) {
-                // When several are mounted, those without a loaded key are left out.
+            if matches!(done, Err(MountError::NoKey | MountError::Redacted)) {
+                // When several are mounted, those without a loaded key or without all blocks are left out.
                 continue;
             }
             if let Err(error) = &done {

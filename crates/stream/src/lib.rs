@@ -11,4 +11,6 @@ pub use receive::{
     Arrived, Change as TreeChange, Destination, Healing, Incoming, Received, Receiver, Receiving, Replica,
     holds_of, is_key_root_of, parent_snapshot_of, properties_of, snapshot_properties_of,
 };
-pub use send::{Package, Resumption, Saved, Sender, Sent, Source as SendSource, Told};
+pub use send::{
+    Leaving, Package, Request as SendRequest, Resumption, Saved, Sender, Sent, Source as SendSource, Told,
+};

@@ -34,7 +34,8 @@ fn an_encrypted_dataset_is_sent_raw_in_parts_and_packages_and_else_only_with_its
             toname: "gsend/crypt@k1".into(),
             fromguid: format::Guid(0),
             flags: raw,
-            redacted: false,
+            redacted_by: None,
+            completes: None,
         };
         let mut rest = Vec::new();
         sender.send_resumed(&token, &mut rest, &mut |_| {}).unwrap();

@@ -140,9 +140,18 @@ impl Filesystem {
     /// read.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a volume, a version from the future, or a log that cannot be replayed;
+    /// [`pool::Error::Redacted`]; [`Error::Unsupported`] for a volume, a version from the future, or a log that cannot be replayed;
     /// [`Error::Damaged`]; blocks that cannot be read.
     pub fn open(dataset: Arc<Dataset>) -> Result<Filesystem> {
+        dataset.check_complete()?;
+        Filesystem::open_incomplete(dataset)
+    }
+
+    /// As [`Filesystem::open`], also of a redacted file system: what was left out reads as zeros.
+    ///
+    /// # Errors
+    /// As [`Filesystem::open`].
+    pub fn open_incomplete(dataset: Arc<Dataset>) -> Result<Filesystem> {
         let fs = Filesystem::open_as_it_is(dataset)?;
         fs.replay()?;
         Ok(fs)

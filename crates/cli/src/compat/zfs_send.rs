@@ -4,7 +4,7 @@ use format::Guid;
 use pool::props::Value;
 use pool::props::{DatasetKind, names};
 use pool::{Pool, SendFlags};
-use stream::{Package, SendSource, Sender, Sent, Told};
+use stream::{Leaving, Package, SendRequest, SendSource, Sender, Sent, Told};
 
 use super::Call;
 use super::changing::is_missing;
@@ -37,7 +37,7 @@ pub static COMMAND: Command = Command {
     options: &[
         flag("R|replicate", "with everything below, all snapshots and properties"),
         flag("s|skip-missing", "leaves out datasets below that lack the snapshot (with -R)"),
-        value("d|redact", "leaves out what this bookmark redacts (not supported yet)"),
+        value("d|redact", "leaves out the blocks that this redaction bookmark lists"),
         flag("p|props", "with properties"),
         flag("P|parsable", "says in a form for programs what is sent"),
         flag("D|dedup", "has no effect: streams are no longer deduplicated"),
@@ -96,7 +96,16 @@ struct Order<'a> {
     between: bool,
     /// `-R`, `-p`, `-b`, `-h`.
     package: Option<Package>,
+    /// `--redact`.
+    leaving: Option<Leaving>,
     flags: SendFlags,
+}
+
+impl Order<'_> {
+    /// One of its streams.
+    fn request<'b>(&'b self, to: &'b str, from: Option<&'b SendSource>) -> SendRequest<'b> {
+        SendRequest { leaving: self.leaving.as_ref(), ..SendRequest::new(to, from, self.flags) }
+    }
 }
 
 /// Runs `zfs send`.
@@ -119,9 +128,6 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if let Some(token) = call.options.token.as_deref() {
         return zfs_send_rest::resume(call, console, token);
     }
-    if call.options.redact.is_some() {
-        return Err(Failure::refused("cenote: not supported yet: zfs send --redact"));
-    }
     if call.options.skip_missing && !call.options.recursive {
         return Err(Failure::usage("skip-missing flag can only be used in conjunction with replicate"));
     }
@@ -134,6 +140,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if call.options.saved {
         return zfs_send_rest::saved(call, console, snapshot);
     }
+    check_redact(&call.options)?;
     names::check_no_bookmark(snapshot).map_err(|error| Action::Open(snapshot).failed(error))?;
     check_terminal(call, console)?;
     if call.options.dedup {
@@ -149,6 +156,37 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         if dry { Ok(()) } else { write(session.pool(), call, console, &order) }
     });
     session.finish().and(done)
+}
+
+/// `--redact` is for one stream of plain blocks.
+fn check_redact(options: &Options) -> Result<(), Failure> {
+    let why = match options {
+        Options { redact: None, .. } => return Ok(()),
+        Options { recursive: true, .. } => "multiple snapshots cannot be sent redacted.",
+        Options { between, .. } if !between.is_empty() => "multiple snapshots cannot be sent redacted.",
+        Options { raw: true, .. } => "raw sends may not be redacted.",
+        _ => return Ok(()),
+    };
+    Err(Failure::refused(format!("Error: {why}")))
+}
+
+/// What the stream of `snapshot` leaves out.
+fn leaving(pool: &Pool, snapshot: &str, mark: &str) -> Result<Leaving, Failure> {
+    let fs = file_system(snapshot);
+    if !snapshot.contains('@') {
+        let line = format!("warning: cannot send '{snapshot}': cannot do a redacted send to a filesystem");
+        return Err(Failure::refused(line));
+    }
+    let name = match mark.split_once('#') {
+        Some(("", leaf)) => format!("{fs}#{leaf}"),
+        Some(_) => mark.to_owned(),
+        None => format!("{fs}#{mark}"),
+    };
+    names::check(&name).map_err(|error| Action::Open(&name).failed(error))?;
+    Sender::new(pool).leaving(snapshot, &name).map_err(|error| match is_missing(&error) {
+        true => Action::Open(&name).failed("no such pool or dataset"),
+        false => sending(snapshot, &error),
+    })
 }
 
 /// `-X`: datasets, several with commas between them.
@@ -217,6 +255,7 @@ fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Res
     if excluded.iter().any(is_in) {
         return Err(Failure::refused(format!("warning: cannot send '{snapshot}': it is excluded")));
     }
+    let leaving = call.options.redact.as_deref().map(|mark| leaving(pool, snapshot, mark)).transpose()?;
     let packed = call.options.is_packed();
     // Of other file systems only a clone's origin will do.
     let is_foreign = from.as_ref().is_some_and(|from| file_system(&from.name) != fs);
@@ -239,8 +278,9 @@ fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Res
         raw: call.options.raw,
         decrypts: call.options.decrypts,
         skip_missing: call.options.skip_missing,
+        leaving: leaving.clone(),
     });
-    Ok(Order { snapshot, from, between, package, flags })
+    Ok(Order { snapshot, from, between, package, leaving, flags })
 }
 
 /// The file system of a snapshot or bookmark.
@@ -309,7 +349,7 @@ fn tell(pool: &Pool, call: &Typed<Options>, console: &mut Console, order: &Order
     };
     let mut sum = 0;
     for (from, to) in steps {
-        let bytes = Sender::new(pool).send_size(&to, from.as_ref(), order.flags).map_err(failed)?;
+        let bytes = Sender::new(pool).send_size(&order.request(&to, from.as_ref())).map_err(failed)?;
         sum += bytes;
         say(step(from.as_ref(), &to, bytes, parsable))?;
     }
@@ -327,7 +367,9 @@ fn write(pool: &Pool, call: &Typed<Options>, console: &mut Console, order: &Orde
         (None, Some(from), true) => {
             Sender::new(pool).send_between(order.snapshot, from, order.flags, out, &mut hear)
         }
-        (None, from, _) => Sender::new(pool).send(order.snapshot, from.as_ref(), order.flags, out, &mut hear),
+        (None, from, _) => {
+            Sender::new(pool).send_request(&order.request(order.snapshot, from.as_ref()), out, &mut hear)
+        }
     };
     sent.map_err(|error| sending(order.snapshot, &error))?;
     console.flush()

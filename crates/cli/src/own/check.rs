@@ -143,15 +143,15 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
         };
         if opened.objset().os_type() == ObjsetType::Zvol {
             let mut report = |problem| verdict.finding(format!("{dataset}: {problem}"));
-            let checked =
-                Volume::open(opened).and_then(|volume| zpl::check::check_volume(&volume, &mut report));
+            let checked = Volume::open_incomplete(opened)
+                .and_then(|volume| zpl::check::check_volume(&volume, &mut report));
             match checked {
                 Ok(objects) => verdict.objects += objects,
                 Err(error) => verdict.finding(format!("{dataset}: {error}")),
             }
             continue;
         }
-        let fs = match Filesystem::open(opened) {
+        let fs = match Filesystem::open_incomplete(opened) {
             Ok(fs) => fs,
             Err(error @ zpl::Error::Unsupported(_)) => {
                 verdict.unseen.push(format!("{dataset}: {error}"));

@@ -11,6 +11,11 @@ use crate::{ByteOrder, Checksum, Corrupt, Guid};
 mod keydata;
 mod records;
 
+/// In the list of a stream: guids of the snapshots by which it is redacted.
+pub const REDACT_SNAPS: &str = "redact_snaps";
+/// In the list of a stream: guids of the snapshots by which its source may be redacted.
+pub const REDACT_FROM_SNAPS: &str = "redact_from_snaps";
+
 pub use keydata::{KEY_DATA, KeyData, MetaForm};
 pub use records::{
     Begin, Crypt, Embedded, End, Free, FreeObjects, Object, ObjectRange, Record, Spill, Write, WriteByRef,

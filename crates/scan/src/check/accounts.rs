@@ -137,6 +137,7 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
             let Some(v2) = mark.v2 else { continue };
             *counts.entry(features::BOOKMARK_V2.guid).or_default() += 1;
             *counts.entry(features::BOOKMARK_WRITTEN.guid).or_default() += u64::from(v2.flags & HAS_FBN != 0);
+            *counts.entry(features::REDACTION_BOOKMARKS.guid).or_default() += u64::from(v2.redaction.0 != 0);
         }
         for entry in zap::entries(&*inner.mos.object(id)?) {
             let name = entry.map_err(Error::from)?.name;
@@ -156,6 +157,7 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
                 features::BOOKMARKS.guid,
                 features::BOOKMARK_V2.guid,
                 features::BOOKMARK_WRITTEN.guid,
+                features::REDACTION_BOOKMARKS.guid,
             ]
             .contains(&feature.guid)
     });

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pool::Pool;
+
 use crate::messages::Moved;
 
 /// Why a file system is not mounted, in the words of OpenZFS where it has some.
@@ -44,6 +46,9 @@ pub enum MountError {
     /// It is encrypted and its key is not loaded.
     #[error("encryption key not loaded")]
     NoKey,
+    /// Blocks were left out where it comes from.
+    #[error("Dataset is not complete, was created by receiving a redacted zfs send stream.")]
+    Redacted,
     /// It is no file system.
     #[error("operation not applicable to datasets of this type")]
     WrongKind,
@@ -59,6 +64,18 @@ pub enum MountError {
     /// The pool is being exported.
     #[error(transparent)]
     Closed(#[from] crate::Closed),
+}
+
+/// Refuses a dataset whose contents cannot be read, or not all of them.
+pub(super) fn check_contents(pool: &Pool, dataset: &str) -> Result<(), MountError> {
+    let info = pool.dataset(dataset)?;
+    if pool.lacks_key(&info)? {
+        return Err(MountError::NoKey);
+    }
+    match pool.is_redacted(&info)? {
+        true => Err(MountError::Redacted),
+        false => Ok(()),
+    }
 }
 
 /// Why a file system stays mounted.

@@ -106,7 +106,8 @@ impl<'a> Apply<'a> {
             Record::FreeObjects(free) => self.free_objects(&free),
             Record::Write(write) => self.write(&write, payload),
             Record::Embedded(embedded) => self.embedded(&embedded, payload),
-            Record::Free(free) => self.free(&free),
+            // Blocks that are left out are holes here; the mark of the dataset says that some may be missing.
+            Record::Free(free) | Record::Redact(free) => self.free(&free),
             Record::Spill(spill) => self.spill(&spill, payload),
             Record::End(_) => {
                 self.ended = true;
@@ -115,7 +116,6 @@ impl<'a> Apply<'a> {
             Record::Begin(_) => Err(invalid("a stream within a stream")),
             Record::WriteByRef(_) => Err(ReceiveError::Unsupported("deduplicated streams").into()),
             Record::ObjectRange(_) => Err(invalid("seals in a stream that is not raw")),
-            Record::Redact(_) => Err(ReceiveError::Unsupported("redacted streams").into()),
         }
     }
 
@@ -171,7 +171,7 @@ impl<'a> Apply<'a> {
 
     fn embedded(&mut self, embedded: &Embedded, payload: Vec<u8>) -> Result<()> {
         if embedded.kind != 0 {
-            return Err(ReceiveError::Unsupported("redacted streams").into());
+            return Err(ReceiveError::Unsupported("blocks in pointers of an unknown kind").into());
         }
         self.put_block(embedded.object, embedded.offset, payload)
     }

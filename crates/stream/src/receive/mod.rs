@@ -49,6 +49,7 @@ const KNOWN: u64 = feature::SA_SPILL
     | feature::ZSTD
     | feature::HOLDS
     | feature::RESUMING
+    | feature::REDACTED
     | feature::RAW
     | feature::SWITCH_TO_LARGE_BLOCKS;
 
@@ -80,9 +81,12 @@ fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     let unknown = begin.features & !KNOWN;
     let named = [
         (feature::DEDUP | feature::DEDUP_PROPS, "deduplicated streams"),
-        (feature::REDACTED, "redacted streams"),
         (u64::MAX, "a stream with features that this version of cenote does not know"),
     ];
+    const SEALED: u64 = feature::RAW | feature::REDACTED;
+    if begin.features & SEALED == SEALED {
+        return Err(ReceiveError::Unsupported("raw streams that are redacted"));
+    }
     match named.into_iter().find(|(bits, _)| unknown & bits != 0) {
         Some((_, what)) => Err(ReceiveError::Unsupported(what)),
         None => Ok(()),
@@ -255,13 +259,13 @@ impl<'a> Receiver<'a> {
             progress = at;
             (place, Some(ids))
         } else {
-            let Some(place) = self.place_for(begin, into, options)? else {
+            let Some(place) = self.place_for(&opening, into, options)? else {
                 return Ok(receiving(None, None, None));
             };
             self.check_protection(&opening, &place, fs)?;
             (place, None)
         };
-        self.check_can_hold(begin, options)?;
+        self.check_can_hold(&opening, options)?;
         if options.dry_run {
             return Ok(receiving(None, None, Some(Vec::new())));
         }
@@ -280,7 +284,7 @@ impl<'a> Receiver<'a> {
     /// Opens the target dataset of a stream, exclusively.
     fn open_received(
         &self,
-        Opening { begin, keys }: &Opening,
+        Opening { begin, keys, .. }: &Opening,
         (dir_id, id): (ObjectId, ObjectId),
         name: String,
     ) -> Result<Arc<Dataset>> {
@@ -350,15 +354,19 @@ impl<'a> Receiver<'a> {
     }
 
     /// Whether the pool's features allow what the stream holds.
-    fn check_can_hold(&self, begin: &Begin, options: &ReceiveOptions) -> Result<()> {
+    fn check_can_hold(&self, opening: &Opening, options: &ReceiveOptions) -> Result<()> {
         if let Some(reason) = self.pool.read_only().filter(|_| !options.dry_run) {
             return Err(Error::ReadOnly { pool: self.pool.name(), reason });
         }
         let info = self.pool.info();
         for (bit, feature) in POOL_FEATURES {
-            if begin.features & bit != 0 && info.feature(feature) == FeatureState::Disabled {
+            if opening.begin.features & bit != 0 && info.feature(feature) == FeatureState::Disabled {
                 return Err(ReceiveError::Feature(feature.name).into());
             }
+        }
+        let redacted = &features::REDACTED_DATASETS;
+        if opening.redacted_by.is_some() && info.feature(redacted) == FeatureState::Disabled {
+            return Err(ReceiveError::Feature(redacted.name).into());
         }
         let counted = |(name, _): &(String, Value)| name == "filesystem_limit" || name == "snapshot_limit";
         if info.feature(&features::FILESYSTEM_LIMITS) == FeatureState::Disabled
@@ -370,7 +378,8 @@ impl<'a> Receiver<'a> {
     }
 
     /// The target of the stream; `None` if its snapshot exists already.
-    fn place_for(&self, begin: &Begin, into: &str, options: &ReceiveOptions) -> Result<Option<Place>> {
+    fn place_for(&self, opening: &Opening, into: &str, options: &ReceiveOptions) -> Result<Option<Place>> {
+        let begin = &opening.begin;
         let force = options.force;
         let (fs, _) = into.split_once('@').ok_or_else(|| Error::NoDataset(into.to_owned()))?;
         if !matches!(begin.objset_type, 2 | 3) {
@@ -382,7 +391,7 @@ impl<'a> Receiver<'a> {
             Err(other) => return Err(other),
         };
         let Some(head) = existing else {
-            return self.place_for_new(begin, fs, options.origin.as_deref()).map(Some);
+            return self.place_for_new(opening, fs, options.origin.as_deref()).map(Some);
         };
         let mut snaps = self.pool.list(fs, Some(1), true)?;
         snaps.retain(|info| info.is_snapshot() && info.dir_id == head.dir_id);
@@ -421,13 +430,15 @@ impl<'a> Receiver<'a> {
         };
         self.check_replaceable(&head)?;
         self.check_large_blocks(begin, newest)?;
+        self.check_redaction(opening, newest)?;
         if !force && self.pool.reading().is_modified(&head.phys)? {
             return Err(ReceiveError::Modified(fs.to_owned()).into());
         }
         Ok(Some(Place::Onto(newest.name.clone())))
     }
 
-    fn place_for_new(&self, begin: &Begin, fs: &str, origin: Option<&str>) -> Result<Place> {
+    fn place_for_new(&self, opening: &Opening, fs: &str, origin: Option<&str>) -> Result<Place> {
+        let begin = &opening.begin;
         let (parent, _) = fs.rsplit_once('/').ok_or_else(|| Error::NoDataset(fs.to_owned()))?;
         let parent = self.pool.dataset(parent)?;
         if parent.kind != DatasetKind::Filesystem {
@@ -440,6 +451,8 @@ impl<'a> Receiver<'a> {
             };
         }
         let is_source = |info: &DatasetInfo| info.is_snapshot() && info.phys.guid == begin.fromguid;
+        let fits =
+            |info: &DatasetInfo| is_source(info) && self.fits_redaction(opening, info).unwrap_or(false);
         let origin = match origin {
             Some(origin) => Some(self.pool.dataset(origin)?)
                 .filter(is_source)
@@ -447,14 +460,17 @@ impl<'a> Receiver<'a> {
             None if begin.flags & format::stream::flag::CLONE == 0 => {
                 return Err(ReceiveError::Missing(fs.to_owned()).into());
             }
-            None => self
-                .pool
-                .list(&self.pool.name(), None, true)?
-                .into_iter()
-                .find(is_source)
-                .ok_or_else(|| ReceiveError::NoOrigin { name: fs.to_owned(), guid: begin.fromguid })?,
+            None => {
+                // Several copies of the snapshot may be here, redacted in other ways.
+                let list = self.pool.list(&self.pool.name(), None, true)?;
+                let found =
+                    list.iter().find(|info| fits(info)).or_else(|| list.iter().find(|info| is_source(info)));
+                let missing = || ReceiveError::NoOrigin { name: fs.to_owned(), guid: begin.fromguid };
+                found.cloned().ok_or_else(missing)?
+            }
         };
         self.check_large_blocks(begin, &origin)?;
+        self.check_redaction(opening, &origin)?;
         Ok(Place::Clone(origin.name))
     }
 
@@ -466,6 +482,25 @@ impl<'a> Receiver<'a> {
             return Err(ReceiveError::LargeBlocks.into());
         }
         Ok(())
+    }
+
+    /// Whether an increment brings what a redacted snapshot lacks, or is redacted no less than it.
+    fn fits_redaction(&self, opening: &Opening, source: &DatasetInfo) -> Result<bool> {
+        let Some(here) = self.pool.reading().redaction(source.id)? else { return Ok(true) };
+        let are_here = |guids: &[u64]| guids.iter().all(|guid| here.contains(guid));
+        Ok(match (&opening.completes, &opening.redacted_by) {
+            (Some(from), _) => are_here(from),
+            (None, Some(to)) => are_here(to),
+            // A redaction snapshot changed all blocks that are missing here.
+            (None, None) => here.contains(&opening.begin.toguid.0),
+        })
+    }
+
+    fn check_redaction(&self, opening: &Opening, source: &DatasetInfo) -> Result<()> {
+        match self.fits_redaction(opening, source)? {
+            true => Ok(()),
+            false => Err(ReceiveError::OtherRedaction.into()),
+        }
     }
 
     /// Snapshots to destroy at the end must be destroyable.

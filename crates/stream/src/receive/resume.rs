@@ -2,7 +2,7 @@
 //!
 //! Source: docs/format/09-send-stream.md §6, 06-mos-dsl.md §3.
 
-use format::stream::{Begin, feature};
+use format::stream::{Begin, REDACT_FROM_SNAPS, REDACT_SNAPS, feature};
 use format::{NvList, ObjectId};
 
 use pool::{Error, Place, Progress, ReceiveError, Result};
@@ -29,7 +29,9 @@ impl Receiver<'_> {
         let at = (list.get_u64("resume_object"), list.get_u64("resume_offset"));
         let same = token.toguid == begin.toguid
             && token.fromguid == begin.fromguid
-            && at == (Some(token.object), Some(token.offset));
+            && at == (Some(token.object), Some(token.offset))
+            && token.redacted_by.as_deref() == list.get_u64s(REDACT_SNAPS)
+            && token.completes.as_deref() == list.get_u64s(REDACT_FROM_SNAPS);
         let sent = |bit| begin.features & bit != 0;
         let allowed = (token.flags.large_blocks || !sent(feature::LARGE_BLOCKS))
             && (token.flags.embedded || !sent(feature::EMBED_DATA))

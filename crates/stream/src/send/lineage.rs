@@ -21,6 +21,8 @@ pub struct Source {
     pub(crate) dir: ObjectId,
     /// The snapshot; of a bookmark the number of its set of initialisation vectors.
     pub(crate) what: What,
+    /// Of a redaction bookmark: its list of blocks.
+    pub(crate) list: Option<ObjectId>,
 }
 
 /// The place of the guid of a source's set of initialisation vectors.
@@ -34,6 +36,7 @@ impl Source {
     pub(crate) fn of(info: &DatasetInfo) -> Source {
         Source {
             name: info.name.clone(),
+            list: info.mark.and_then(|mark| mark.v2).map(|v2| v2.redaction).filter(|list| list.0 != 0),
             guid: info.phys.guid,
             txg: info.phys.creation_txg,
             dir: info.dir_id,
@@ -49,14 +52,10 @@ impl Sender<'_> {
     /// The snapshot `pool/fs@snap` or bookmark `pool/fs#mark` as the beginning of an incremental stream.
     ///
     /// # Errors
-    /// [`Error::NoDataset`]; it is a redaction bookmark.
+    /// [`Error::NoDataset`].
     pub fn send_source(&self, name: &str) -> Result<Source> {
         let missing = || Error::NoDataset(name.to_owned());
         let info = self.pool.dataset(name)?;
-        // Older blocks that its list names would have to be sent, too.
-        if info.mark.and_then(|mark| mark.v2).is_some_and(|v2| v2.redaction.0 != 0) {
-            return Err(Error::Unsupported("sending what came after a redaction bookmark".into()));
-        }
         if info.is_snapshot() || info.is_bookmark() { Ok(Source::of(&info)) } else { Err(missing()) }
     }
 
@@ -71,7 +70,9 @@ impl Sender<'_> {
         let mos = self.pool.reading();
         let (mut dir_id, mut txg) = (to.dir_id, to.phys.creation_txg);
         loop {
-            if from.txg >= txg {
+            // The snapshot of a redaction bookmark may be completed by itself.
+            let completes = from.list.is_some() && from.guid == to.phys.guid && from.txg == txg;
+            if from.txg >= txg && !completes {
                 return refuse();
             }
             if from.dir == dir_id {

@@ -8,6 +8,8 @@
 
 mod lineage;
 mod package;
+mod redact;
+mod redaction;
 mod resume;
 mod saved;
 mod sealed;
@@ -18,17 +20,19 @@ use std::io::{self, Write};
 
 use format::features;
 use format::objset::ObjsetType;
-use format::stream::{Begin, KEY_DATA, KeyData, feature, flag};
-use format::{Guid, NvList, ObjectId, Txg};
+use format::stream::{Begin, KEY_DATA, KeyData, REDACT_FROM_SNAPS, REDACT_SNAPS, feature, flag};
+use format::{Guid, NvList, NvValue, ObjectId, Txg};
 
 use dmu::Touched;
 use pool::{Dataset, DatasetInfo, Error, FeatureState, Pool, Result, SendFlags};
 
+use redaction::Redaction;
 use resume::Span;
 use traverse::Traversal;
 use writer::Writer;
 
 pub use lineage::Source;
+use lineage::What;
 pub use package::{Package, Told};
 pub use resume::Resumption;
 pub use saved::Saved;
@@ -83,6 +87,38 @@ struct Subject<'a> {
     span: Span,
     /// For a raw stream: its key data.
     key_data: Option<KeyData>,
+    redaction: Redaction,
+}
+
+/// What a redacted stream leaves out: the complete list of a redaction bookmark of its snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    list: ObjectId,
+    /// Guids of the redaction snapshots.
+    guids: Vec<u64>,
+}
+
+/// What a stream brings, and how.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The snapshot, or a file system or volume whose head is sent.
+    pub snapshot: &'a str,
+    /// What it builds upon.
+    pub from: Option<&'a Source>,
+    /// The form of its blocks.
+    pub flags: SendFlags,
+    /// What it leaves out.
+    pub leaving: Option<&'a Leaving>,
+    /// It starts at this object and byte offset.
+    pub at: Option<(u64, u64)>,
+}
+
+impl<'a> Request<'a> {
+    /// All of a snapshot, or all since `from`.
+    #[must_use]
+    pub const fn new(snapshot: &'a str, from: Option<&'a Source>, flags: SendFlags) -> Request<'a> {
+        Request { snapshot, from, flags, leaving: None, at: None }
+    }
 }
 
 /// The guid in the stream of a head: another one after each change of the head, so that a receiver never joins the
@@ -115,33 +151,36 @@ impl<'a> Sender<'a> {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
-        self.send_on(snapshot, from, flags, None, out, progress)
+        self.send_request(&Request::new(snapshot, from, flags), out, progress)
     }
 
-    /// As [`Sender::send`], for the part from `at` (object, byte offset) on.
-    pub(super) fn send_on(
+    /// As [`Sender::send`], for any request.
+    ///
+    /// # Errors
+    /// As [`Sender::send`]; [`Error::RawRedacted`]; [`Error::RedactionUnfinished`].
+    pub fn send_request(
         &self,
-        snapshot: &str,
-        from: Option<&Source>,
-        flags: SendFlags,
-        at: Option<(u64, u64)>,
+        request: &Request<'_>,
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
+        let &Request { snapshot, from, flags, at, .. } = request;
         // While the snapshot is open it cannot be destroyed. The DSL lock is not held during the send.
         let open = self.open(snapshot, flags)?;
         let to = self.to_be_sent(snapshot)?;
         if let Some(from) = from {
             self.check_earlier(&to, from)?;
         }
-        let begin = self.begin_of(&to, from, flags)?;
+        let redaction = self.redaction(&to, request)?;
+        let begin = self.begin_of(&to, from, flags, redaction.by.is_some())?;
         let since = from.map_or(Txg(0), |from| from.txg);
         let key_data = match begin.features & feature::RAW {
             0 => None,
+            _ if redaction.changes_blocks() => return Err(Error::RawRedacted),
             _ => Some(self.key_data(&to, &open, from)?),
         };
         let span = Span { at, last: None };
-        let subject = Subject { name: snapshot, open: &open, begin, since, span, key_data };
+        let subject = Subject { name: snapshot, open: &open, begin, since, span, key_data, redaction };
         self.write_stream(subject, out, progress)
     }
 
@@ -152,13 +191,18 @@ impl<'a> Sender<'a> {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
-        let Subject { name, open, mut begin, since, span, key_data } = subject;
+        let Subject { name, open, mut begin, since, span, key_data, redaction } = subject;
         let (root, _) = open.objset().synced_root();
         begin.objset_type = root.os_type as u32;
         if root.os_type == ObjsetType::Zfs {
             begin.features |= feature::SA_SPILL;
         }
         let mut list = NvList::new();
+        for (key, guids) in [(REDACT_SNAPS, &redaction.by), (REDACT_FROM_SNAPS, &redaction.from)] {
+            if let Some(guids) = guids {
+                list.insert(key, NvValue::Uint64Array(guids.clone()));
+            }
+        }
         if let Some((object, offset)) = span.at {
             begin.features |= feature::RESUMING;
             list.insert("resume_object", object);
@@ -177,7 +221,7 @@ impl<'a> Sender<'a> {
         let walk = Traversal::new(reader, &root.meta_dnode, since).raw(key_data.is_some());
         readers.map_ordered(
             storage::Caller::Works,
-            span.of(walk),
+            redaction.applied(span.of(walk), open.objset(), span.at),
             readers.count() * WINDOW_PER_READER,
             |event| event.and_then(|event| traverse::load(reader, event, begin.features, since)),
             |loaded| writer.put(loaded?),
@@ -206,13 +250,15 @@ impl<'a> Sender<'a> {
     }
 
     /// The BEGIN record, without the values from the objset.
-    fn begin_of(&self, to: &DatasetInfo, from: Option<&Source>, flags: SendFlags) -> Result<Begin> {
+    fn begin_of(
+        &self,
+        to: &DatasetInfo,
+        from: Option<&Source>,
+        flags: SendFlags,
+        is_redacted: bool,
+    ) -> Result<Begin> {
         let marks = self.pool.marks_of(to.id)?;
         let marked = |feature: &features::Feature| marks.contains(feature.guid);
-        // The stream would say nothing of it, and the receiver would take zeros for what was left out.
-        if marked(&features::REDACTED_DATASETS) {
-            return Err(Error::Unsupported("sending redacted file systems".into()));
-        }
         let lz4 = self.pool.info().feature(&features::LZ4_COMPRESS) == FeatureState::Active;
         let is_encrypted = self.pool.is_encrypted(to)?;
         // Encrypted datasets have no blocks in pointers.
@@ -228,6 +274,8 @@ impl<'a> Sender<'a> {
             (feature::LZ4, (embeds || compressed) && lz4),
             (feature::ZSTD, compressed && marked(&features::ZSTD_COMPRESS)),
             (feature::RAW, flags.raw && is_encrypted),
+            // OpenZFS leaves this out for a snapshot that was redacted before, and its receiver takes it for complete.
+            (feature::REDACTED, is_redacted),
         ];
         let is_clone = from.is_some_and(|from| from.dir != to.dir_id);
         let insensitive = to.phys.flags & format::dsl_dataset::CASE_INSENSITIVE != 0;
@@ -309,22 +357,36 @@ impl<'a> Sender<'a> {
         }))
     }
 
-    /// Estimated bytes of [`Sender::send`]: the data written since `from`, estimated as in OpenZFS.
-    ///
-    /// # Errors
-    /// As [`Sender::send`], except for the output.
-    pub fn send_size(&self, snapshot: &str, from: Option<&Source>, flags: SendFlags) -> Result<u64> {
-        self.size_of_rest(snapshot, from, flags, None)
+    /// What a stream says of redaction, and the lists that it follows.
+    fn redaction(&self, to: &DatasetInfo, request: &Request<'_>) -> Result<Redaction> {
+        let &Request { from, leaving, .. } = request;
+        let by = match leaving {
+            Some(leaving) => Some(leaving.guids.clone()),
+            None => self.pool.redaction_of(to)?,
+        };
+        let lacking = from.and_then(|from| from.list);
+        let from = match (from.map(|from| from.what), lacking) {
+            (_, Some(list)) => {
+                let header = self.pool.redaction_header(list)?;
+                if header.progress.is_some() {
+                    return Err(Error::RedactionUnfinished);
+                }
+                Some(header.snaps)
+            }
+            (Some(What::Snapshot(id)), None) => self.pool.reading().redaction(id)?,
+            _ => None,
+        };
+        let entries = |list: ObjectId| self.pool.redaction_entries(list);
+        let left_out = leaving.map(|leaving| entries(leaving.list)).transpose()?;
+        Ok(Redaction { by, from, left_out, lacking: lacking.map(entries).transpose()? })
     }
 
-    /// As [`Sender::send_size`], for the part from `at` (object, byte offset) on.
-    fn size_of_rest(
-        &self,
-        snapshot: &str,
-        from: Option<&Source>,
-        flags: SendFlags,
-        at: Option<(u64, u64)>,
-    ) -> Result<u64> {
+    /// Estimated bytes of [`Sender::send_request`]: the data written since its source, estimated as in OpenZFS.
+    ///
+    /// # Errors
+    /// As [`Sender::send_request`], except for the output.
+    pub fn send_size(&self, request: &Request<'_>) -> Result<u64> {
+        let &Request { snapshot, from, flags, at, .. } = request;
         let open = self.open(snapshot, flags)?;
         let to = self.to_be_sent(snapshot)?;
         if let Some(from) = from {
@@ -332,15 +394,22 @@ impl<'a> Sender<'a> {
         }
         let flags = SendFlags { raw: flags.raw && self.pool.is_encrypted(&to)?, ..flags };
         let since = from.map_or(Txg(0), |from| from.txg);
-        self.size_of(&open, since, Span { at, last: None }, flags)
+        let redaction = self.redaction(&to, request)?;
+        self.size_of((&open, since), Span { at, last: None }, flags, redaction)
     }
 
     /// Estimated bytes of the stream of all blocks born after `since`.
-    fn size_of(&self, open: &Dataset, since: Txg, span: Span, flags: SendFlags) -> Result<u64> {
+    fn size_of(
+        &self,
+        (open, since): (&Dataset, Txg),
+        span: Span,
+        flags: SendFlags,
+        redaction: Redaction,
+    ) -> Result<u64> {
         let (root, _) = open.objset().synced_root();
         let mut bytes = 0;
         let walk = Traversal::new(self.reader(open, flags.raw), &root.meta_dnode, since).raw(flags.raw);
-        for event in span.of(walk) {
+        for event in redaction.applied(span.of(walk), open.objset(), span.at) {
             bytes += event?.size(flags);
         }
         Ok(bytes)

@@ -10,7 +10,7 @@ use format::{Guid, NvList, NvValue, ObjectId};
 
 use pool::{DatasetInfo, Error, Result, SendFlags};
 
-use super::{Sender, Sent, Source, writer};
+use super::{Leaving, Request, Sender, Sent, Source, writer};
 
 /// What goes into a package.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +35,8 @@ pub struct Package {
     pub decrypts: bool,
     /// `-s`: what has no such snapshot is left out, with all below it.
     pub skip_missing: bool,
+    /// `--redact`: what the one stream of the package leaves out.
+    pub leaving: Option<Leaving>,
 }
 
 /// The property values in a package.
@@ -97,7 +99,9 @@ impl Sender<'_> {
         let mut sent = writer::package_head(snapshot, &list.to_xdr(), out)?;
         for member in in_order(&members) {
             for (from, to) in self.steps_of(member, package)? {
-                sent += self.send(&to, from.as_ref(), flags, out, progress)?;
+                let leaving = package.leaving.as_ref();
+                let request = Request { leaving, ..Request::new(&to, from.as_ref(), flags) };
+                sent += self.send_request(&request, out, progress)?;
             }
         }
         sent += writer::package_end(out)?;

@@ -2,6 +2,7 @@
 //!
 //! Source: docs/format/09-send-stream.md §6.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use format::Guid;
@@ -9,7 +10,7 @@ use format::Guid;
 use pool::{DatasetInfo, Error, Result, ResumeToken};
 
 use super::traverse::{Event, Traversal};
-use super::{HEAD, Sender, Sent, Source, guid_of_head};
+use super::{HEAD, Leaving, Request, Sender, Sent, Source, guid_of_head};
 
 /// The part of a whole stream that is written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,14 +39,14 @@ pub struct Resumption {
     pub snapshot: String,
     /// What the stream builds upon.
     pub from: Option<Source>,
+    /// What it leaves out.
+    leaving: Option<Leaving>,
 }
 
-/// Whether this build can write the stream of a token.
-pub(super) fn check_sendable(token: &ResumeToken) -> Result<()> {
-    if token.redacted {
-        return Err(Error::Unsupported("redacted streams".into()));
-    }
-    Ok(())
+/// Whether two lists hold the same guids.
+fn same(one: Option<&[u64]>, other: Option<&[u64]>) -> bool {
+    let set = |guids: Option<&[u64]>| guids.map(|guids| guids.iter().copied().collect::<BTreeSet<u64>>());
+    set(one) == set(other)
 }
 
 /// The error that the source of a stream is not in this pool.
@@ -60,7 +61,6 @@ impl Sender<'_> {
     /// # Errors
     /// [`Error::NoDataset`] with the name of the missing dataset; [`Error::Unsupported`].
     pub fn resumption(&self, token: &ResumeToken) -> Result<Resumption> {
-        check_sendable(token)?;
         let fs = token.toname.split('@').next().unwrap_or(&token.toname);
         let found = match token.toname.ends_with(HEAD) {
             true => self.head_by_guid(fs, token.toguid)?,
@@ -70,7 +70,10 @@ impl Sender<'_> {
         let snapshot = self.to_be_sent(&name)?;
         let is_earlier = |info: &DatasetInfo| match self.check_earlier(&snapshot, &Source::of(info)) {
             Err(Error::NotEarlier(_)) => Ok(false),
-            checked => checked.map(|()| true),
+            checked => checked.and_then(|()| {
+                let lacks = self.pool.redaction_of(info)?;
+                Ok(same(lacks.as_deref(), token.completes.as_deref()))
+            }),
         };
         let from = match token.fromguid {
             Guid(0) => None,
@@ -79,7 +82,28 @@ impl Sender<'_> {
                 Some(Source::of(&found.ok_or_else(|| source_is_gone(guid))?))
             }
         };
-        Ok(Resumption { snapshot: name, from })
+        let leaving = self.leaving_of(&snapshot, token)?;
+        Ok(Resumption { snapshot: name, from, leaving })
+    }
+
+    /// What the stream of a token leaves out of `snapshot`, by one of the redaction bookmarks; `None` if the snapshot itself
+    /// lacks just that.
+    fn leaving_of(&self, snapshot: &DatasetInfo, token: &ResumeToken) -> Result<Option<Leaving>> {
+        let wanted = token.redacted_by.as_deref();
+        if same(self.pool.redaction_of(snapshot)?.as_deref(), wanted) {
+            return Ok(None);
+        }
+        let fs = snapshot.name.split('@').next().unwrap_or(&snapshot.name);
+        for mark in self.pool.bookmarks(fs)? {
+            if mark.phys.guid == snapshot.phys.guid
+                && let Some((list, header)) = self.pool.redaction_list(&mark)?
+                && header.progress.is_none()
+                && same(Some(&header.snaps), wanted)
+            {
+                return Ok(Some(Leaving { list, guids: header.snaps }));
+            }
+        }
+        Err(Error::NoDataset(format!("redaction bookmark of {}", snapshot.name)))
     }
 
     /// The file system or volume whose head gave a stream with this guid, if the head is unchanged: `fs`, or any in the
@@ -137,9 +161,10 @@ impl Sender<'_> {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
-        let Resumption { snapshot, from } = self.resumption(token)?;
-        let at = Some((token.object, token.offset));
-        self.send_on(&snapshot, from.as_ref(), token.flags, at, out, progress)
+        let Resumption { snapshot, from, leaving } = self.resumption(token)?;
+        let (leaving, at) = (leaving.as_ref(), Some((token.object, token.offset)));
+        let request = Request { leaving, at, ..Request::new(&snapshot, from.as_ref(), token.flags) };
+        self.send_request(&request, out, progress)
     }
 
     /// Estimated bytes of [`Sender::send_resumed`].
@@ -147,8 +172,8 @@ impl Sender<'_> {
     /// # Errors
     /// As [`Sender::resumption`].
     pub fn resumed_size(&self, token: &ResumeToken) -> Result<u64> {
-        let Resumption { snapshot, from } = self.resumption(token)?;
-        let at = Some((token.object, token.offset));
-        self.size_of_rest(&snapshot, from.as_ref(), token.flags, at)
+        let Resumption { snapshot, from, leaving } = self.resumption(token)?;
+        let (leaving, at) = (leaving.as_ref(), Some((token.object, token.offset)));
+        self.send_size(&Request { leaving, at, ..Request::new(&snapshot, from.as_ref(), token.flags) })
     }
 }

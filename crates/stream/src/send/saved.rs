@@ -12,7 +12,8 @@ use format::{Guid, Txg};
 
 use pool::{Dataset, DatasetInfo, Error, ReceiveError, Result, ResumeToken};
 
-use super::resume::{Span, check_sendable, source_is_gone};
+use super::redaction::Redaction;
+use super::resume::{Span, source_is_gone};
 use super::{Sender, Sent, Source, Subject};
 
 /// A partial receive and its token, both as of one txg. While this holds it open, this process can neither resume nor abort
@@ -31,6 +32,12 @@ pub struct Saved {
 impl Saved {
     fn since(&self) -> Txg {
         self.from.as_ref().map_or(Txg(0), |from| from.txg)
+    }
+
+    /// What is missing in the dataset is left out already.
+    fn redaction(&self) -> Redaction {
+        let (by, from) = (self.token.redacted_by.clone(), self.token.completes.clone());
+        Redaction { by, from, ..Redaction::default() }
     }
 
     /// It ends with the last record that was noted; a sender with the whole snapshot sends what follows.
@@ -60,7 +67,6 @@ impl Sender<'_> {
             let to = DatasetInfo { dir_id, id, phys: mos.dataset(id)?, dir, ..info.clone() };
             (info, to, partial.token)
         };
-        check_sendable(&token)?;
         if token.flags.raw {
             return Err(Error::Unsupported("sending the beginning of a raw stream".into()));
         }
@@ -83,7 +89,7 @@ impl Sender<'_> {
         // It represents the future snapshot. Its target tells whether that is a snapshot of a clone.
         to.phys.guid = token.toguid;
         (to.name, to.dir_id) = (token.toname.clone(), info.dir_id);
-        let mut begin = self.begin_of(&to, from.as_ref(), token.flags)?;
+        let mut begin = self.begin_of(&to, from.as_ref(), token.flags, token.redacted_by.is_some())?;
         if token.flags.large_blocks {
             // The rest of the stream may have them, even if none has arrived yet.
             begin.features |= feature::LARGE_BLOCKS;
@@ -108,6 +114,7 @@ impl Sender<'_> {
             since: saved.since(),
             span: saved.span(),
             key_data: None,
+            redaction: saved.redaction(),
         };
         self.write_stream(subject, out, progress)
     }
@@ -117,6 +124,6 @@ impl Sender<'_> {
     /// # Errors
     /// A block that cannot be read.
     pub fn saved_size(&self, saved: &Saved) -> Result<u64> {
-        self.size_of(&saved.dataset, saved.since(), saved.span(), saved.token.flags)
+        self.size_of((&saved.dataset, saved.since()), saved.span(), saved.token.flags, saved.redaction())
     }
 }

@@ -28,6 +28,8 @@ pub(super) enum Event {
     Free { first: u64, count: u64 },
     /// Blocks `start..end` of an object are holes; `end` 0: all from `start`.
     Hole { id: u64, block_size: u64, start: u64, end: u64 },
+    /// Blocks `start..end` of an object are left out.
+    Redact { id: u64, block_size: u64, start: u64, end: u64 },
     /// A block of data.
     Data { id: u64, object_type: ObjectType, block_size: u64, blkid: u64, ptr: BlockPtr },
     /// A spill block.
@@ -46,7 +48,7 @@ impl Event {
                 _ => *block_size,
             },
             Event::Spill { ptr, .. } => ptr.lsize(),
-            Event::Range { .. } => 0,
+            Event::Range { .. } | Event::Redact { .. } => 0,
             // Many of these become one record.
             Event::Free { .. } | Event::Hole { .. } => return 0,
         };
@@ -66,7 +68,9 @@ impl Event {
                 let left = object.checked_sub(first)?.saturating_add(1);
                 Some(Event::Free { first, count: count.min(left) })
             }
-            Event::Hole { id, block_size, start, .. } => told(id, start, block_size).then_some(self),
+            Event::Hole { id, block_size, start, .. } | Event::Redact { id, block_size, start, .. } => {
+                told(id, start, block_size).then_some(self)
+            }
             Event::Data { id, block_size, blkid, .. } => told(id, blkid, block_size).then_some(self),
             // It comes after all data.
             Event::Spill { id, .. } => (id < object).then_some(self),
@@ -128,7 +132,7 @@ pub(super) fn load(reader: Reader<'_>, event: Event, features: u64, since: Txg) 
         Event::Data { ptr, .. } if is_raw => Some(Payload::Stored(reader.read_stored(sealed(ptr)?)?)),
         Event::Data { block_size, ptr, .. } => Some(load_data(reader, ptr, *block_size, features)?),
         Event::Spill { ptr, .. } => Some(load_spill(reader, ptr, is_raw)?),
-        Event::Range { .. } | Event::Free { .. } | Event::Hole { .. } => None,
+        Event::Range { .. } | Event::Free { .. } | Event::Hole { .. } | Event::Redact { .. } => None,
     };
     Ok(Loaded { event, payload })
 }

@@ -19,6 +19,7 @@ enum Pending {
     Nothing,
     Range(Free),
     Objects(FreeObjects),
+    Redacted(Free),
 }
 
 /// Writes one snapshot's stream.
@@ -104,6 +105,7 @@ impl<W: Write> Writer<W> {
             Pending::Nothing => return Ok(()),
             Pending::Range(free) => Record::Free(free),
             Pending::Objects(free) => Record::FreeObjects(free),
+            Pending::Redacted(free) => Record::Redact(free),
         };
         send(&mut self.out, &mut self.sum, &record, &[])
     }
@@ -138,6 +140,10 @@ impl<W: Write> Writer<W> {
                 let Some(offset) = start.checked_mul(block_size) else { return Ok(()) };
                 let end = end.checked_mul(block_size).filter(|end| *end != 0).unwrap_or(TO_END);
                 self.free(id, offset, end.wrapping_sub(offset))
+            }
+            Event::Redact { id, block_size, start, end } => {
+                let offset = start.saturating_mul(block_size);
+                self.redact(id, offset, end.saturating_mul(block_size) - offset)
             }
             Event::Data { id, object_type, block_size, blkid, ptr } => {
                 let place = Place { id, object_type, offset: blkid * block_size, block_size };
@@ -212,6 +218,19 @@ impl<W: Write> Writer<W> {
         self.pending = Pending::Range(Free { object, offset, length, toguid: self.toguid });
         // No range can follow one without an end.
         if length == TO_END { self.push_out() } else { Ok(()) }
+    }
+
+    fn redact(&mut self, object: u64, offset: u64, length: u64) -> Result<()> {
+        if let Pending::Redacted(before) = &mut self.pending
+            && before.object == object
+            && before.offset + before.length == offset
+        {
+            before.length += length;
+            return Ok(());
+        }
+        self.push_out()?;
+        self.pending = Pending::Redacted(Free { object, offset, length, toguid: self.toguid });
+        Ok(())
     }
 
     fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {

@@ -100,9 +100,18 @@ impl Volume {
     /// Opens the volume in `dataset`. An intent log that a crash left is replayed first, unless the pool is only read.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for anything but a volume, or a log that cannot be replayed; [`Error::Damaged`]; blocks that
+    /// [`pool::Error::Redacted`]; [`Error::Unsupported`] for anything but a volume, or a log that cannot be replayed; [`Error::Damaged`]; blocks that
     /// cannot be read.
     pub fn open(dataset: Arc<Dataset>) -> Result<Volume> {
+        dataset.check_complete()?;
+        Volume::open_incomplete(dataset)
+    }
+
+    /// As [`Volume::open`], also of a redacted volume: what was left out reads as zeros.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_incomplete(dataset: Arc<Dataset>) -> Result<Volume> {
         let volume = Volume::open_as_it_is(dataset)?;
         volume.replay()?;
         Ok(volume)

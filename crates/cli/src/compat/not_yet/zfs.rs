@@ -3,14 +3,6 @@
 use crate::args::{flag, value};
 use crate::command::{Command, Run};
 
-/// `zfs redact`.
-pub static REDACT: Command = Command {
-    name: "redact",
-    about: "makes a bookmark of what clones of a snapshot changed",
-    syntax: &["redact SNAPSHOT BOOKMARK SNAPSHOT…"],
-    ..Command::ZFS
-};
-
 /// `zfs program`.
 pub static PROGRAM: Command = Command {
     name: "program",
