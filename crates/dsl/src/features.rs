@@ -79,7 +79,6 @@ const WRITABLE: &[&str] = &[
     "bookmark_written",
     "redaction_bookmarks",
     "redacted_datasets",
-    "redaction_list_spill",
     "large_blocks",
     "large_dnode",
     "sha512",

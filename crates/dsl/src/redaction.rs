@@ -4,9 +4,7 @@
 //! object with a list of blocks.
 //! Source: docs/format/15-volumes-redaction-and-newer-features.md §6, §8.
 
-use std::sync::Arc;
-
-use dmu::{NewObject, Object, zap};
+use dmu::{NewObject, zap};
 use format::bookmark::Bookmark;
 use format::redaction::{BLOCK_SIZE, ENTRY, Entry, Header, OBJECT_TYPE};
 use format::zap::Value;
@@ -16,12 +14,9 @@ use crate::change::Change;
 use crate::mos::Mos;
 use crate::{Error, Result};
 
-/// Largest bonus of an object of the MOS, in bytes. A longer header goes into the spill block.
+/// Largest bonus of an object of the MOS, in bytes. OpenZFS 2.3 puts a longer header into the spill block, which is only read
+/// here.
 const BONUS_MAX: usize = 320;
-/// Largest spill block with a header.
-const SPILL_MAX: usize = 128 << 10;
-/// A spill block has whole sectors.
-const SECTOR: usize = 512;
 
 /// Guids of the snapshots by which a dataset is redacted; `None`: it has all its blocks.
 ///
@@ -96,22 +91,6 @@ pub fn entries(mos: &Mos, id: ObjectId) -> Result<impl Iterator<Item = Result<En
     }))
 }
 
-/// Whether a header with so many guids needs a spill block.
-const fn spills(guids: usize) -> bool {
-    Header::len_of(guids) > BONUS_MAX
-}
-
-/// Stores a list's header.
-fn put_header(tx: &dmu::Tx, object: &Arc<Object>, header: &Header) {
-    let mut raw = header.encode();
-    if spills(header.snaps.len()) {
-        raw.resize(raw.len().next_multiple_of(SECTOR), 0);
-        object.set_spill(tx, Some(raw));
-    } else {
-        object.set_bonus(tx, raw);
-    }
-}
-
 impl Change<'_> {
     /// Marks a dataset as redacted by the snapshots with these guids, or as one that has all its blocks.
     pub(crate) fn set_redaction(&mut self, id: ObjectId, guids: Option<&[u64]>) -> Result<()> {
@@ -140,17 +119,11 @@ impl Change<'_> {
             let what = "redaction bookmarks in a pool without feature redaction_bookmarks";
             return Err(Error::Unsupported(what.into()));
         }
-        let spills = spills(guids);
-        if spills && (!self.enables(&features::REDACTION_LIST_SPILL) || Header::len_of(guids) > SPILL_MAX) {
+        if Header::len_of(guids) > BONUS_MAX {
             return Err(Error::TooManyRedactions);
         }
         let new = NewObject::plain(OBJECT_TYPE).block_size(BLOCK_SIZE);
-        let bonus = if spills { Vec::new() } else { header.encode() };
-        let object = mos.create(self.tx, new.bonus(OBJECT_TYPE, bonus))?;
-        if spills {
-            put_header(self.tx, &object, header);
-            self.adjust_feature(&features::REDACTION_LIST_SPILL, 1)?;
-        }
+        let object = mos.create(self.tx, new.bonus(OBJECT_TYPE, header.encode()))?;
         self.adjust_feature(&features::REDACTION_BOOKMARKS, 1)?;
         Ok(object.id())
     }
@@ -172,18 +145,14 @@ impl Change<'_> {
         object.write(self.tx, header.entries * ENTRY as u64, &raw)?;
         header.entries += entries.len() as u64;
         header.progress = progress;
-        put_header(self.tx, &object, &header);
+        object.edit_bonus(self.tx, |bonus| bonus.copy_from_slice(&header.encode()));
         Ok(())
     }
 
     /// Frees the list of a bookmark that is destroyed, if it has one.
     pub(crate) fn free_redaction_list(&mut self, mark: &Bookmark) -> Result<()> {
         let (mos, Some(id)) = (self.mos(), list_of(mark)) else { return Ok(()) };
-        let spills = mos.object(id)?.spill()?.is_some();
         mos.free(self.tx, id)?;
-        if spills {
-            self.adjust_feature(&features::REDACTION_LIST_SPILL, -1)?;
-        }
         self.adjust_feature(&features::REDACTION_BOOKMARKS, -1)
     }
 }

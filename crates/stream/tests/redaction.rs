@@ -393,3 +393,43 @@ fn a_hostile_redacted_stream_is_refused() {
     assert_eq!(ground.pool().info().feature(&features::REDACTED_DATASETS), FeatureState::Enabled);
     ground.expect_sound();
 }
+
+#[test]
+fn a_list_that_was_cut_off_is_gone_on_with() {
+    let dir = unpack("gredact");
+    let pool = import_to_write(dir.path());
+    let by = ["gredact/c1@s".to_owned(), "gredact/c2@s".to_owned()];
+    let sender = Sender::new(&pool);
+    sender.redact("gredact/fs@a", "whole", &by).unwrap();
+    let whole = list(&pool, "gredact/fs#whole");
+    for done in [0, 1, 5, whole.len()] {
+        let name = format!("gredact/fs#part{done}");
+        pool.redaction_bookmark("gredact/fs@a", &name, guids(&pool, "gredact/fs#whole").unwrap()).unwrap();
+        let (id, _) = pool.redaction_list(&pool.dataset(&name).unwrap()).unwrap().unwrap();
+        if let Some(last) = whole[..done].last() {
+            let progress = Some((last.object, last.last()));
+            pool.extend_redaction(&name, id, whole[..done].to_vec(), progress).unwrap();
+        }
+        let unfinished = sender.leaving("gredact/fs@a", &name);
+        assert!(matches!(unfinished, Err(Error::RedactionUnfinished)), "{unfinished:?}");
+        let mark = name.split_once('#').unwrap().1;
+        assert!(matches!(sender.redact("gredact/fs@a", mark, &by[..1]), Err(Error::OtherRedaction)));
+        sender.redact("gredact/fs@a", mark, &by).unwrap();
+        assert_eq!(list(&pool, &name), whole, "{done}");
+    }
+}
+
+#[test]
+fn a_list_has_room_for_36_snapshots() {
+    let dir = unpack("gredact");
+    let pool = import_to_write(dir.path());
+    let names: Vec<String> = (0..37).map(|n| format!("gredact/fs@more{n}")).collect();
+    names.iter().for_each(|name| pool.snapshot(std::slice::from_ref(name), &[]).unwrap());
+    let sender = Sender::new(&pool);
+    sender.redact("gredact/fs@a", "most", &names[..36]).unwrap();
+    let wanted: Vec<u64> = names[..36].iter().map(|name| guid(&pool, name)).collect();
+    assert_eq!(guids(&pool, "gredact/fs#most"), Some(wanted));
+    let refused = sender.redact("gredact/fs@a", "more", &names);
+    assert!(matches!(refused, Err(Error::TooManyRedactions)), "{refused:?}");
+    assert!(matches!(pool.dataset("gredact/fs#more"), Err(Error::NoDataset(_))));
+}

@@ -10,7 +10,7 @@ use format::NvList;
 use format::stream::{Begin, feature, flag};
 use pool::props::number::nice_bytes;
 use pool::props::{DatasetKind, names};
-use pool::{Error, Pool, PropertyRefusal, ReceiveError, ReceiveOptions};
+use pool::{Dataset, Error, Pool, PropertyRefusal, ReceiveError, ReceiveOptions};
 use server::Kind;
 use stream::{Destination, Incoming, Received, Receiver, Replica};
 
@@ -424,8 +424,9 @@ fn put_in_place(
     let Some(fs) = arrived.replaces().map(str::to_owned) else {
         return Ok(Some(arrived.put_in_place().map_err(failed)?));
     };
-    // A forced unmount was requested.
-    let increment = arrived.increment().filter(|_| !call.options.unmount);
+    // A forced unmount was requested; or contents that lack blocks come, which are not mounted.
+    let goes_on = |next: &Dataset| !call.options.unmount && next.check_complete().is_ok();
+    let increment = arrived.increment().filter(|(next, _)| goes_on(next));
     let increment = increment.map(|(next, onto)| (next, onto.to_owned()));
     let (mut waiting, mut received) = (Some(arrived), None);
     let mut place = || {

@@ -140,7 +140,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if call.options.saved {
         return zfs_send_rest::saved(call, console, snapshot);
     }
-    check_redact(&call.options)?;
+    check_redact(&call.options, snapshot)?;
     names::check_no_bookmark(snapshot).map_err(|error| Action::Open(snapshot).failed(error))?;
     check_terminal(call, console)?;
     if call.options.dedup {
@@ -159,12 +159,16 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// `--redact` is for one stream of plain blocks.
-fn check_redact(options: &Options) -> Result<(), Failure> {
+fn check_redact(options: &Options, snapshot: &str) -> Result<(), Failure> {
     let why = match options {
         Options { redact: None, .. } => return Ok(()),
         Options { recursive: true, .. } => "multiple snapshots cannot be sent redacted.",
         Options { between, .. } if !between.is_empty() => "multiple snapshots cannot be sent redacted.",
         Options { raw: true, .. } => "raw sends may not be redacted.",
+        _ if !snapshot.contains('@') => {
+            let why = "cannot do a redacted send to a filesystem";
+            return Err(Failure::refused(format!("warning: cannot send '{snapshot}': {why}")));
+        }
         _ => return Ok(()),
     };
     Err(Failure::refused(format!("Error: {why}")))
@@ -173,10 +177,6 @@ fn check_redact(options: &Options) -> Result<(), Failure> {
 /// What the stream of `snapshot` leaves out.
 fn leaving(pool: &Pool, snapshot: &str, mark: &str) -> Result<Leaving, Failure> {
     let fs = file_system(snapshot);
-    if !snapshot.contains('@') {
-        let line = format!("warning: cannot send '{snapshot}': cannot do a redacted send to a filesystem");
-        return Err(Failure::refused(line));
-    }
     let name = match mark.split_once('#') {
         Some(("", leaf)) => format!("{fs}#{leaf}"),
         Some(_) => mark.to_owned(),

@@ -236,6 +236,9 @@ impl Sender<'_> {
         let to = self.pool.dataset(snapshot)?;
         let (fs, _) = snapshot.split_once('@').filter(|_| !by.is_empty()).ok_or(Error::NotDescendant)?;
         let name = format!("{fs}#{mark}");
+        if self.pool.is_redacted(&to)? {
+            return Err(Error::RedactedAgain);
+        }
         let since = Source::of(&to);
         let mut opened: Vec<Arc<Dataset>> = Vec::new();
         let mut guids: Vec<u64> = Vec::new();
@@ -249,9 +252,6 @@ impl Sender<'_> {
             if self.pool.is_redacted(&info)? {
                 return Err(Error::RedactedAgain);
             }
-        }
-        if self.pool.is_redacted(&to)? {
-            return Err(Error::RedactedAgain);
         }
         let (list, after) = self.list_for(&to, &name, guids)?;
         let common = Common { walks: self.changes(&opened, since.txg), at: (1, 0) };
