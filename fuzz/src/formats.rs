@@ -8,6 +8,7 @@ use format::deadlist::DeadlistHeader;
 use format::dsl_dataset::DslDataset;
 use format::dsl_dir::DslDir;
 use format::history::{self, Ring};
+use format::redaction;
 use format::sa::{self, Attribute, Registry};
 use format::space_map::{self, Layout, Writer};
 use format::stream;
@@ -203,6 +204,16 @@ pub fn deadlist(data: &[u8]) {
     let (order, raw) = ordered(data);
     if let Ok(header) = DeadlistHeader::decode(raw, order) {
         assert_eq!(DeadlistHeader::decode(&header.encode(), ByteOrder::Little), Ok(header));
+    }
+}
+
+pub fn redaction(data: &[u8]) {
+    let (order, raw) = ordered(data);
+    if let Ok(header) = redaction::Header::decode(raw, order) {
+        assert_eq!(redaction::Header::decode(&header.encode(), ByteOrder::Little), Ok(header));
+    }
+    if let Ok(entry) = redaction::Entry::decode(raw, order) {
+        assert_eq!(redaction::Entry::decode(&entry.encode(), ByteOrder::Little), Ok(entry));
     }
 }
 

@@ -36,6 +36,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("zil", formats::zil),
     ("l2arc", formats::l2arc),
     ("deadlist", formats::deadlist),
+    ("redaction", formats::redaction),
     ("dsl_dir", formats::dsl_dir),
     ("dsl_dataset", formats::dsl_dataset),
     ("history", formats::history),

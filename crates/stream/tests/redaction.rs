@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::stream::{SendRequest, Sender};
+use ::stream::{Package, SendRequest, Sender};
 use format::features;
 use format::redaction::Entry;
 use format::stream::{Begin, Record, feature};
@@ -100,6 +100,19 @@ fn a_completing_stream_also_brings_the_last_blocks_of_files() {
         }
         assert!(there.next().is_none() && added == more, "{name}: {added}");
     }
+}
+
+#[test]
+fn a_package_starts_from_a_redaction_bookmark_too() {
+    let dir = unpack("gredact");
+    let pool = import(dir.path(), "gredact");
+    let sender = Sender::new(&pool);
+    let mark = Some(sender.send_source("gredact/fs#book").unwrap());
+    let package = Package { mark, ..Package::default() };
+    let mut sent = Vec::new();
+    sender.send_package("gredact/fs@b", &package, PLAIN, &mut sent, &mut |_| {}).unwrap();
+    let (streams, _end) = sent.split_at(sent.len() - format::stream::RECORD);
+    assert!(streams.ends_with(&ours(&pool, "gredact/fs@b", None, BOOK, PLAIN)));
 }
 
 /// OpenZFS names the redaction snapshots in such a stream, but leaves out the bit by which its receiver knows. The

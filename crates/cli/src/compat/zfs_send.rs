@@ -223,7 +223,10 @@ fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Res
     };
     let info = pool.dataset(snapshot).map_err(|error| missing(snapshot, error))?;
     let from_mark = call.options.from.last().map(String::as_str).is_some_and(|from| from.contains('#'));
-    if (!info.is_snapshot() || from_mark) && (call.options.is_packed() || !call.options.between.is_empty()) {
+    if from_mark && (call.options.recursive || !call.options.between.is_empty()) {
+        return Err(Failure::refused("Error: multiple snapshots cannot be sent from a bookmark."));
+    }
+    if !info.is_snapshot() && (call.options.is_packed() || !call.options.between.is_empty()) {
         return Err(Failure::refused("Error: Unsupported flag with filesystem or bookmark."));
     }
     check_not_mounted(session, snapshot)?;
@@ -278,6 +281,7 @@ fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Res
         raw: call.options.raw,
         decrypts: call.options.decrypts,
         skip_missing: call.options.skip_missing,
+        mark: from.clone().filter(|_| from_mark),
         leaving: leaving.clone(),
     });
     Ok(Order { snapshot, from, between, package, leaving, flags })

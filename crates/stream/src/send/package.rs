@@ -35,6 +35,8 @@ pub struct Package {
     pub decrypts: bool,
     /// `-s`: what has no such snapshot is left out, with all below it.
     pub skip_missing: bool,
+    /// The source is this bookmark; for packages of one stream.
+    pub mark: Option<Source>,
     /// `--redact`: what the one stream of the package leaves out.
     pub leaving: Option<Leaving>,
 }
@@ -195,7 +197,7 @@ impl Sender<'_> {
             (None, Some(_)) if package.recursive || package.from_origin => {
                 Some(self.source_at(member.head.dir.origin)?)
             }
-            (None, _) => None,
+            (None, _) => package.mark.clone(),
         };
         let first = start.map_or(0, |at| at + 1);
         let all =
