@@ -72,15 +72,16 @@ impl Pool {
         self.run(move |syncing| syncing.change(|dsl| dsl.create_redaction_bookmark(&snapshot, &name, guids)))
     }
 
-    /// Appends to the list of the redaction bookmark `name`, whose object is `list`, and notes how far it is; `None`: it is
-    /// complete.
+    /// Appends to the list of the redaction bookmark `name`, whose object is `list` and which has `before` entries, and notes
+    /// how far it is; `None`: it is complete.
     ///
     /// # Errors
-    /// [`Error::NoDataset`] if the bookmark is gone; [`Error::NoSpace`].
+    /// [`Error::NoDataset`] if the bookmark is gone; [`Error::DatasetBusy`] if somebody else fills the list;
+    /// [`Error::NoSpace`].
     pub fn extend_redaction(
         &self,
         name: &str,
-        list: ObjectId,
+        (list, before): (ObjectId, u64),
         entries: Vec<Entry>,
         progress: Option<(u64, u64)>,
     ) -> Result<()> {
@@ -92,6 +93,10 @@ impl Pool {
                 let (.., mark) = dsl.plain_bookmark(&name)?;
                 if redaction::list_of(&mark) != Some(list) {
                     return Err(Error::NoDataset(name));
+                }
+                let header = redaction::header(dsl.mos(), list)?;
+                if header.progress.is_none() || header.entries != before {
+                    return Err(Error::DatasetBusy(name));
                 }
                 dsl.extend_redaction_list(list, &entries, progress)
             })

@@ -421,7 +421,10 @@ fn a_list_that_was_cut_off_is_gone_on_with() {
         let (id, _) = pool.redaction_list(&pool.dataset(&name).unwrap()).unwrap().unwrap();
         if let Some(last) = whole[..done].last() {
             let progress = Some((last.object, last.last()));
-            pool.extend_redaction(&name, id, whole[..done].to_vec(), progress).unwrap();
+            pool.extend_redaction(&name, (id, 0), whole[..done].to_vec(), progress).unwrap();
+            // Two that fill one list do not both append.
+            let twice = pool.extend_redaction(&name, (id, 0), whole[..done].to_vec(), progress);
+            assert!(matches!(twice, Err(Error::DatasetBusy(_))), "{twice:?}");
         }
         let unfinished = sender.leaving("gredact/fs@a", &name);
         assert!(matches!(unfinished, Err(Error::RedactionUnfinished)), "{unfinished:?}");

@@ -5,7 +5,7 @@ use stream::Sender;
 
 use super::Call;
 use super::changing::{is_missing, session};
-use crate::command::{Command, Run, Targets};
+use crate::command::{Beside, Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, pool_of};
 use crate::out::Console;
@@ -20,6 +20,7 @@ pub static COMMAND: Command = Command {
         "zfs send --redact public tank/data@monday | zfs receive backup/public",
     ],
     targets: Targets::First,
+    beside: Beside::TakesTurns,
     run: Run::Here(run),
     ..Command::ZFS
 };

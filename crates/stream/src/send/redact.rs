@@ -193,7 +193,9 @@ struct Filling<'a> {
     /// The bookmark.
     name: &'a str,
     list: ObjectId,
-    /// The list has all up to here.
+    /// Entries that it has.
+    filled: u64,
+    /// It has all up to here.
     after: Option<Place>,
     entries: Vec<Entry>,
 }
@@ -220,7 +222,10 @@ impl Filling<'_> {
 
     fn store(&mut self, progress: Option<Place>) -> Result<()> {
         let entries = std::mem::take(&mut self.entries);
-        self.sender.pool.extend_redaction(self.name, self.list, entries, progress)
+        let (before, more) = (self.filled, entries.len() as u64);
+        self.sender.pool.extend_redaction(self.name, (self.list, before), entries, progress)?;
+        self.filled += more;
+        Ok(())
     }
 }
 
@@ -253,9 +258,9 @@ impl Sender<'_> {
                 return Err(Error::RedactedAgain);
             }
         }
-        let (list, after) = self.list_for(&to, &name, guids)?;
+        let (list, filled, after) = self.list_for(&to, &name, guids)?;
         let common = Common { walks: self.changes(&opened, since.txg), at: (1, 0) };
-        let mut filling = Filling { sender: self, name: &name, list, after, entries: Vec::new() };
+        let mut filling = Filling { sender: self, name: &name, list, filled, after, entries: Vec::new() };
         for span in common {
             entries_in(open.objset(), span?, &mut |entry| filling.add(entry))?;
         }
@@ -281,8 +286,13 @@ impl Sender<'_> {
         opened.iter().map(|open| joined(Changed::new(walk(open))).peekable()).collect()
     }
 
-    /// The list of the redaction bookmark `name`, made if need be, and how far it is filled.
-    fn list_for(&self, to: &DatasetInfo, name: &str, guids: Vec<u64>) -> Result<(ObjectId, Option<Place>)> {
+    /// The list of the redaction bookmark `name`, made if need be: its object, its number of entries, and how far it is.
+    fn list_for(
+        &self,
+        to: &DatasetInfo,
+        name: &str,
+        guids: Vec<u64>,
+    ) -> Result<(ObjectId, u64, Option<Place>)> {
         let exists = || Error::Exists(name.to_owned());
         let found = match self.pool.dataset(name) {
             Ok(mark) => Some(mark),
@@ -297,12 +307,12 @@ impl Sender<'_> {
                 return Err(Error::OtherRedaction);
             }
             let after = header.progress.ok_or_else(exists)?;
-            return Ok((list, Some(after).filter(|_| header.entries > 0)));
+            return Ok((list, header.entries, Some(after).filter(|_| header.entries > 0)));
         }
         self.pool.redaction_bookmark(&to.name, name, guids)?;
         let mark = self.pool.dataset(name)?;
         let (list, _) = self.pool.redaction_list(&mark)?.ok_or_else(|| Error::NoDataset(name.to_owned()))?;
-        Ok((list, None))
+        Ok((list, 0, None))
     }
 
     /// What a stream of `snapshot` leaves out by the redaction bookmark `mark` (`pool/fs#mark`).
