@@ -114,6 +114,36 @@ fn power_cut_while_a_checkpoint_is_made_and_discarded_leaves_a_synced_state() {
     }
 }
 
+/// The bookmark and its list appear and go with the counts of their features.
+#[test]
+fn power_cut_while_a_snapshot_is_redacted_leaves_a_sound_pool() {
+    for seed in seeds(1) {
+        let mut story = Story::seeded(seed);
+        story.write("/a", random(seed, 150_000)).write("/b", "small").sync();
+        let snapshot = |story: &mut Story, name: &str| {
+            story.pool().snapshot(&[name.to_owned()], &[]).expect("there is room");
+            story.forget_unasked_syncs();
+        };
+        snapshot(&mut story, "tank/fs@a");
+        story.write("/a", random(seed + 1, 150_000)).sync();
+        snapshot(&mut story, "tank/fs@b");
+        story.forget();
+        let by = ["tank/fs@b".to_owned()];
+        stream::Sender::new(story.pool()).redact("tank/fs@a", "mark", &by).expect("its own descendant");
+        story.forget_unasked_syncs();
+        let mark = story.pool().dataset("tank/fs#mark").expect("made");
+        let (_, header) = story.pool().redaction_list(&mark).expect("sound").expect("it is one");
+        assert!(header.progress.is_none() && header.entries > 0, "{header:?}");
+        story.pool().destroy_bookmarks(&["tank/fs#mark".to_owned()]).expect("there");
+        story.forget_unasked_syncs();
+        story.write("/b", "more").sync();
+        let name = "power_cut_while_a_snapshot_is_redacted_leaves_a_sound_pool";
+        println!("{} cuts", Cuts::of(&story, "power", name).every(2).run());
+        story.expect_clean();
+        zdb::expect_pleased(&mut story);
+    }
+}
+
 #[test]
 fn power_cut_while_files_share_blocks_leaves_what_was_synced_or_logged() {
     for seed in seeds(2) {

@@ -212,15 +212,30 @@ fn flags(options: &Options) -> SendFlags {
     }
 }
 
+fn missing(name: &str, error: pool::Error) -> Failure {
+    if is_missing(&error) {
+        Action::Open(name).failed(reason::DATASET_MISSING)
+    } else {
+        Action::Open(name).failed(error)
+    }
+}
+
+/// What the stream builds upon.
+fn source(pool: &Pool, call: &Typed<Options>, snapshot: &str) -> Result<Option<SendSource>, Failure> {
+    let Options { from, between, recursive, .. } = &call.options;
+    let Some(word) = from.last().or(between.last()) else { return Ok(None) };
+    let name = source_name(snapshot, word);
+    if pool_of(&name) != pool_of(snapshot) {
+        return Err(match !between.is_empty() || *recursive {
+            true => Failure::usage("incremental source must be in same filesystem"),
+            false => sending(snapshot, &pool::Error::NotEarlier(snapshot.to_owned())),
+        });
+    }
+    Sender::new(pool).send_source(&name).map(Some).map_err(|error| missing(&name, error))
+}
+
 fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Result<Order<'a>, Failure> {
-    let (pool, _args) = (session.pool(), &call.args);
-    let missing = |name: &str, error: pool::Error| {
-        if is_missing(&error) {
-            Action::Open(name).failed(reason::DATASET_MISSING)
-        } else {
-            Action::Open(name).failed(error)
-        }
-    };
+    let pool = session.pool();
     let info = pool.dataset(snapshot).map_err(|error| missing(snapshot, error))?;
     let from_mark = call.options.from.last().map(String::as_str).is_some_and(|from| from.contains('#'));
     if from_mark && (call.options.recursive || !call.options.between.is_empty()) {
@@ -230,24 +245,7 @@ fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Res
         return Err(Failure::refused("Error: Unsupported flag with filesystem or bookmark."));
     }
     check_not_mounted(session, snapshot)?;
-    let from = match call.options.from.last().map(String::as_str).or(call
-        .options
-        .between
-        .last()
-        .map(String::as_str))
-    {
-        None => None,
-        Some(word) => {
-            let name = source_name(snapshot, word);
-            if pool_of(&name) != pool_of(snapshot) {
-                return Err(match !call.options.between.is_empty() || call.options.recursive {
-                    true => Failure::usage("incremental source must be in same filesystem"),
-                    false => sending(snapshot, &pool::Error::NotEarlier(snapshot.to_owned())),
-                });
-            }
-            Some(Sender::new(pool).send_source(&name).map_err(|error| missing(&name, error))?)
-        }
-    };
+    let from = source(pool, call, snapshot)?;
     let flags = flags(&call.options);
     let between = !call.options.between.is_empty();
     let excluded = excluded(call.options.excluded.iter().map(String::as_str))?;

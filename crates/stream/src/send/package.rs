@@ -193,11 +193,12 @@ impl Sender<'_> {
         let from = package.from.as_deref();
         let start = from.and_then(|from| member.snaps.iter().position(|snap| leaf(snap) == from));
         let mut before = match (start, member.origin) {
+            _ if package.mark.is_some() => package.mark.clone(),
             (Some(at), _) => Some(Source::of(&member.snaps[at])),
             (None, Some(_)) if package.recursive || package.from_origin => {
                 Some(self.source_at(member.head.dir.origin)?)
             }
-            (None, _) => package.mark.clone(),
+            (None, _) => None,
         };
         let first = start.map_or(0, |at| at + 1);
         let all =
