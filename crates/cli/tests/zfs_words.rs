@@ -2,7 +2,7 @@
 
 mod bed;
 
-use bed::{Bed, Done};
+use bed::{Bed, Done, streams};
 
 fn zfs(bed: &Bed, line: &str) -> Done {
     let words: Vec<&str> = std::iter::once("zfs").chain(line.split(' ')).collect();
@@ -331,4 +331,70 @@ fn an_owner_without_a_quota_has_the_default_one() {
     assert!(listed("groupspace").ends_with("\t20971520\t0\n"));
     zfs(&bed, &format!("set userquota@{me}=2M tank/fs")).good();
     assert_eq!(listed("userspace"), format!("{me}\t2097152\t7\n4242\t1048576\t-\n"));
+}
+
+/// The words and exit statuses of OpenZFS 2.1.11 and 2.3.2.
+#[test]
+fn redaction_is_refused_in_the_words_of_openzfs_and_what_it_leaves_out_is_not_read() {
+    let bed = Bed::with_tank(128, &[]);
+    streams::put(&bed, "tank/fs", "one");
+    zfs(&bed, "snapshot tank/fs@a").good();
+    zfs(&bed, "clone tank/fs@a tank/clone").good();
+    streams::put(&bed, "tank/clone", "one");
+    for line in ["snapshot tank/clone@s", "snapshot tank/fs@b", "bookmark tank/fs@a tank/fs#plain"] {
+        zfs(&bed, line).good();
+    }
+    zfs(&bed, "redact tank/fs@a book tank/clone@s").good();
+    let missing = "provided snapshot tank/clone@none does not exist";
+    let descends = "redaction snapshot must be descendent of snapshot being redacted";
+    for (line, status, said) in [
+        (
+            "redact tank/fs@a book tank/clone@s",
+            17,
+            "specified redaction bookmark (book) provided already exists",
+        ),
+        (
+            "redact tank/fs@a book tank/fs@b",
+            3,
+            "attempted to resume redaction  with a mismatched redaction list",
+        ),
+        ("redact tank/fs@a new tank/clone@none", 2, missing),
+        ("redact tank/fs@none new tank/clone@s", 2, "provided snapshot tank/fs@none does not exist"),
+        ("redact tank/fs@a new tank/fs@a", 22, descends),
+        ("redact tank/fs@b new tank/clone@s", 22, descends),
+        ("redact tank/fs@a b#k tank/clone@s", 22, "redaction bookmark name must not contain '#'"),
+        (
+            "redact tank/fs@a new clone@s",
+            18,
+            "potentially invalid redaction snapshot; full dataset names required",
+        ),
+        ("send --redact none tank/fs@a", 1, "cannot open 'tank/fs#none': no such pool or dataset"),
+        ("send --redact plain tank/fs@a", 1, "warning: cannot send 'tank/fs@a': not a redaction bookmark"),
+        (
+            "send --redact book tank/fs",
+            1,
+            "warning: cannot send 'tank/fs': cannot do a redacted send to a filesystem",
+        ),
+        ("send -w --redact book tank/fs@a", 1, "Error: raw sends may not be redacted."),
+        ("send -R --redact book tank/fs@a", 1, "Error: multiple snapshots cannot be sent redacted."),
+        ("send -R -i #book tank/fs@b", 1, "Error: multiple snapshots cannot be sent from a bookmark."),
+    ] {
+        let done = zfs(&bed, line);
+        assert_eq!((done.status, done.err.lines().last()), (status, Some(said)), "{line}: {done:?}");
+    }
+    assert!(zfs(&bed, "redact tank/fs@a book").err.starts_with("too few arguments\nusage:"));
+    streams::send(&bed, &["--redact", "book", "tank/fs@a"], "redacted").good();
+    streams::receive(&bed, "redacted", &["tank/red"]).good();
+    assert_eq!(value(&bed, "redact_snaps", "tank/red"), value(&bed, "guid", "tank/clone@s"));
+    let incomplete = "Dataset is not complete, was created by receiving a redacted zfs send stream.";
+    let read = bed.run(&["ls", "tank/red:/"]);
+    assert_eq!((read.status, read.err.trim_end()), (1, &*format!("cannot open 'tank/red': {incomplete}")));
+    let again = zfs(&bed, "redact tank/red@a again tank/clone@s");
+    let said = "attempted to redact redacted dataset or with respect to redacted dataset\n";
+    assert_eq!((again.status, &*again.err), (114, said));
+    streams::send(&bed, &["-i", "#book", "tank/fs@b"], "rest").good();
+    streams::receive(&bed, "rest", &["tank/red"]).good();
+    assert_eq!(value(&bed, "redact_snaps", "tank/red"), "-");
+    bed::expect_same(&bed.list("tank/fs:/"), &bed.list("tank/red:/"), &["object"]);
+    bed.expect_sound("tank");
 }
