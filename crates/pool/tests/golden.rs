@@ -39,7 +39,7 @@ macro_rules! sound {
 
 sound! {
     gashift9 gashift12 gashift13 gcomp gcompat21 gfreebsd20 ggrub2 gposix gprops grandom grec gstripe gsum gv28
-    gremove gcheckpoint gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume
+    gremove gcheckpoint gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume gredact
 }
 
 /// The first txg of a writer takes over what only OpenZFS uses: log space maps, deferred frees, features.
