@@ -18,6 +18,8 @@ use crate::{Recommendation, Run};
 const CLOCK_NOISE_SECONDS: f64 = 0.002;
 /// Maximal part of the time that counts as noise. A larger scatter means a bad measurement and not a free setting.
 const NOISE_MAX: f64 = 0.15;
+/// Times the data: what takes more than this on the disk takes notably more.
+const NOTABLY_MORE: f64 = 1.1;
 
 /// Chooses among `runs`; `dataset` stands in the command.
 ///
@@ -45,7 +47,7 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
     }
     let smallest = measured.iter().min_by(|a, b| size(a).total_cmp(&size(b))).expect("the base is one");
     let hardly = hardly(&measured, smallest);
-    let sizes = sizes(best);
+    let sizes = sizes(best, &measured);
     let reason = match choice.reason {
         Reason::GivesUpEarly if measured.len() > 1 => {
             format!("{hardly}, and lz4 costs next to nothing since it gives up early: {}", times(best, base))
@@ -89,7 +91,7 @@ fn without_times(runs: &[Run], measured: &[&Run], dataset: &str) -> Recommendati
     let reason = format!(
         "{uncertain}; by sizes and CPU time alone it saves the most for each second of CPU time: {}, with {:.1} s of CPU \
          time to write and read them once; {again}",
-        sizes(best),
+        sizes(best, measured),
         best.write_cpu_seconds + best.read_cpu_seconds
     );
     said(runs, best, dataset, reason)
@@ -100,12 +102,18 @@ fn none(reason: String) -> Recommendation {
     Recommendation { reason, ..Recommendation::default() }
 }
 
-/// The result of a run in words.
-fn sizes(run: &Run) -> String {
+/// The result of a run in words. Where `off` takes notably more than the data, because of metadata and whole sectors, the
+/// ratio is about that: so it is named.
+fn sizes(run: &Run, measured: &[&Run]) -> String {
+    let is_off = |other: &&&Run| other.compression == "off" && other.recordsize == run.recordsize;
+    let off = measured.iter().find(is_off).filter(|off| {
+        !std::ptr::eq(**off, run) && off.allocated_bytes as f64 > NOTABLY_MORE * run.logical_bytes as f64
+    });
     format!(
-        "{} of data take {} (compressratio {:.2}x)",
+        "{} of data take {} ({}compressratio {:.2}x)",
         nice_bytes(run.logical_bytes),
         nice_bytes(run.allocated_bytes),
+        off.map(|off| format!("{} with off, ", nice_bytes(off.allocated_bytes))).unwrap_or_default(),
         run.compressratio
     )
 }
@@ -371,6 +379,19 @@ mod tests {
         let said = recommend(&disturbed(0.3, &rows), "t");
         assert_eq!(said.compression, "zstd-3");
         assert!(said.reason.contains("times as long"), "{said:?}");
+    }
+
+    #[test]
+    fn sizes_that_seem_to_contradict_the_ratio_are_explained() {
+        let mut measured = runs(&[("off", 1500, 10.0, 8.0), ("zstd-3", 1000, 4.0, 4.0)]);
+        measured[1].compressratio = 1.5;
+        let said = recommend(&measured, "t").reason;
+        let sizes = "1000M of data take 1000M (1.46G with off, compressratio 1.50x)";
+        let sizes =
+            sizes.replace("1000M", &nice_bytes(1_000_000_000)).replace("1.46G", &nice_bytes(1_500_000_000));
+        assert!(said.starts_with(&sizes), "{said}");
+        measured[0].allocated_bytes = 1_050_000_000;
+        assert!(recommend(&measured, "t").reason.contains(" (compressratio"));
     }
 
     #[test]

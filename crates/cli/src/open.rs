@@ -35,7 +35,7 @@ use crate::state;
 
 pub use foreign::{missing, no_such_pool, remark as remark_foreign};
 pub use gone::{figures_of, is_gone};
-pub use lease::is_held;
+pub use lease::{held, is_held};
 use lease::{lease, note_keys};
 use mounted::{Served, mounts_of};
 pub use mounted::{dataset_of, mounted, mounted_by};

@@ -147,7 +147,7 @@ fn elsewhere(moved: &Moved) -> String {
     let Moved { dataset, wanted, point, why } = moved;
     let (wanted, point) = (wanted.display(), point.display());
     let why = match why {
-        Elsewhere::NotYours => format!("'{wanted}' is not yours"),
+        Elsewhere::NotYours => format!("'{wanted}' is not a folder of yours"),
         Elsewhere::Linked => format!("'{wanted}', which is in a mount of yours, is a link to it"),
         Elsewhere::Within => format!("'{wanted}' is in a mount of yours"),
     };
@@ -206,7 +206,7 @@ mod tests {
         all.push(moved("t/d", Elsewhere::NotYours));
         let many = said(&all);
         assert!(many.starts_with("cenote: 3 file systems, such as 't/a', are mounted elsewhere"), "{many}");
-        assert!(many.lines().count() == 2 && many.contains("'/t/d' is not yours"), "{many}");
+        assert!(many.lines().count() == 2 && many.contains("'/t/d' is not a folder of yours"), "{many}");
     }
 
     #[test]

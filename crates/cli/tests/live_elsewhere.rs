@@ -135,6 +135,11 @@ fn other_users_see_the_owner_of_a_pool() {
         visitor(words).refused(&format!("cannot open 'tank': {why}"));
     }
     visitor(&["zfs", "list", "no-such"]).refused("cannot open 'no-such': dataset does not exist");
+    // The list of what can be imported says that the pool is in use.
+    let image = live.text("tank.img");
+    let listed = visitor(&["zpool", "import", "-d", &image]).good();
+    assert!(listed.contains(&format!("status: '{image}' is in use by process ")), "{listed}");
+    assert!(listed.contains("cannot be imported") && !listed.contains("can be imported"), "{listed}");
     for (words, first) in
         [(["zfs", "list"], "no datasets available\n"), (["zpool", "status"], "no pools available\n")]
     {

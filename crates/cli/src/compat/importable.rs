@@ -5,6 +5,7 @@ use pool::Found;
 
 use super::view::{self, Naming, State, VdevView};
 use crate::messages::Failure;
+use crate::open;
 use crate::out::Console;
 
 /// Lists what could be imported.
@@ -20,23 +21,7 @@ pub(super) fn list(console: &mut Console, pools: &[Found]) -> Result<(), Failure
         console.line(&format!("    id: {}", found.config.pool_guid.0))?;
         let mark = if found.config.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };
         console.line(&format!(" state: {}{mark}", state.word()))?;
-        match state {
-            State::Online => {
-                console.line("action: The pool can be imported using its name or numeric identifier.")?;
-            }
-            State::Degraded => {
-                console.line("status: One or more devices are missing from the system.")?;
-                console.line("action: The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.")?;
-                console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q")?;
-            }
-            _ => {
-                console.line("status: One or more devices are missing from the system.")?;
-                console.line(
-                    "action: The pool cannot be imported. Attach the missing\n\tdevices and try again.",
-                )?;
-                console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-3C")?;
-            }
-        }
+        advice(console, found, state)?;
         console.line("config:\n")?;
         let width =
             tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(found.config.name.len()).max(10);
@@ -53,6 +38,30 @@ pub(super) fn list(console: &mut Console, pools: &[Found]) -> Result<(), Failure
         }
     }
     Ok(())
+}
+
+/// What is wrong with the pool, and what to do.
+fn advice(console: &mut Console, found: &Found, state: State) -> Result<(), Failure> {
+    if let Some(error) = open::held(found) {
+        console.line(&format!("status: {error}."))?;
+        return console.line("action: The pool cannot be imported as long as that process uses it.");
+    }
+    match state {
+        State::Online => {
+            console.line("action: The pool can be imported using its name or numeric identifier.")
+        }
+        State::Degraded => {
+            console.line("status: One or more devices are missing from the system.")?;
+            console.line("action: The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.")?;
+            console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q")
+        }
+        _ => {
+            console.line("status: One or more devices are missing from the system.")?;
+            console
+                .line("action: The pool cannot be imported. Attach the missing\n\tdevices and try again.")?;
+            console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-3C")
+        }
+    }
 }
 
 /// The name of a vdev in the list: where it was, if it is not there.

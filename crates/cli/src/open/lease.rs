@@ -14,9 +14,13 @@ use crate::front_ends::MOUNTER;
 /// Whether a process holds one of the devices. A copy of a device has the name and guid of the server's pool, but no process
 /// holds it.
 pub fn is_held(found: &Found) -> bool {
-    let in_use =
-        |path: &PathBuf| matches!(FileDisk::open(path, Access::ReadOnly), Err(OpenError::InUse { .. }));
-    found.devices.values().any(in_use)
+    held(found).is_some()
+}
+
+/// Which device a process holds, and which process.
+pub fn held(found: &Found) -> Option<OpenError> {
+    let refusal = |path: &PathBuf| FileDisk::open(path, Access::ReadOnly).err();
+    found.devices.values().filter_map(refusal).find(|error| matches!(error, OpenError::InUse { .. }))
 }
 
 /// The state of a pool that its server, if it has one, leaves on the disks as long as the connection lives. Without an
