@@ -31,7 +31,11 @@ fn ours(pool: &Pool, snapshot: &str, redact: Option<&str>, from: Option<&str>, f
     let mut out = Vec::new();
     let request =
         SendRequest { leaving: leaving.as_ref(), ..SendRequest::new(snapshot, from.as_ref(), flags) };
-    sender.send_request(&request, &mut out, &mut |_| {}).unwrap();
+    let size = sender.send_request(&request, &mut out, &mut |_| {}).unwrap();
+    assert_eq!(size, out.len() as u64);
+    if request.leaving.is_some() || from.as_ref().is_some_and(|from| from.name.contains('#')) {
+        assert_eq!(sender.send_size(&request).unwrap(), size, "{snapshot}");
+    }
     out
 }
 

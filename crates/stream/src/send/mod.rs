@@ -17,13 +17,14 @@ mod traverse;
 mod writer;
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use format::features;
 use format::objset::ObjsetType;
 use format::stream::{Begin, KEY_DATA, KeyData, REDACT_FROM_SNAPS, REDACT_SNAPS, feature, flag};
 use format::{Guid, NvList, NvValue, ObjectId, Txg};
 
-use dmu::Touched;
+use dmu::{Record, Touched};
 use pool::{Dataset, DatasetInfo, Error, FeatureState, Pool, Result, SendFlags};
 
 use redaction::Redaction;
@@ -88,6 +89,33 @@ struct Subject<'a> {
     /// For a raw stream: its key data.
     key_data: Option<KeyData>,
     redaction: Redaction,
+}
+
+impl Subject<'_> {
+    /// The first record and the list behind it, packed.
+    fn opening(&self) -> (Begin, Vec<u8>) {
+        let (root, _) = self.open.objset().synced_root();
+        let mut begin = Begin { objset_type: root.os_type as u32, ..self.begin.clone() };
+        if root.os_type == ObjsetType::Zfs {
+            begin.features |= feature::SA_SPILL;
+        }
+        let mut list = NvList::new();
+        for (key, guids) in [(REDACT_SNAPS, &self.redaction.by), (REDACT_FROM_SNAPS, &self.redaction.from)] {
+            if let Some(guids) = guids {
+                list.insert(key, NvValue::Uint64Array(guids.clone()));
+            }
+        }
+        if let Some((object, offset)) = self.span.at {
+            begin.features |= feature::RESUMING;
+            list.insert("resume_object", object);
+            list.insert("resume_offset", offset);
+        }
+        if let Some(data) = &self.key_data {
+            list.insert(KEY_DATA, data.to_list());
+        }
+        let list = if list.is_empty() { Vec::new() } else { list.to_native() };
+        (begin, list)
+    }
 }
 
 /// What a redacted stream leaves out: the complete list of a redaction bookmark of its snapshot.
@@ -191,27 +219,9 @@ impl<'a> Sender<'a> {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Sent<'_>),
     ) -> Result<u64> {
-        let Subject { name, open, mut begin, since, span, key_data, redaction } = subject;
+        let (begin, list) = subject.opening();
+        let Subject { name, open, since, span, key_data, redaction, .. } = subject;
         let (root, _) = open.objset().synced_root();
-        begin.objset_type = root.os_type as u32;
-        if root.os_type == ObjsetType::Zfs {
-            begin.features |= feature::SA_SPILL;
-        }
-        let mut list = NvList::new();
-        for (key, guids) in [(REDACT_SNAPS, &redaction.by), (REDACT_FROM_SNAPS, &redaction.from)] {
-            if let Some(guids) = guids {
-                list.insert(key, NvValue::Uint64Array(guids.clone()));
-            }
-        }
-        if let Some((object, offset)) = span.at {
-            begin.features |= feature::RESUMING;
-            list.insert("resume_object", object);
-            list.insert("resume_offset", offset);
-        }
-        if let Some(data) = &key_data {
-            list.insert(KEY_DATA, data.to_list());
-        }
-        let list = if list.is_empty() { Vec::new() } else { list.to_native() };
         let mut out = Counted { out, bytes: 0, snapshot: name, progress };
         let buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
         let mut writer = Writer::new(buffered, begin.toguid, begin.features, since, &root.meta_dnode);
@@ -381,7 +391,8 @@ impl<'a> Sender<'a> {
         Ok(Redaction { by, from, left_out, lacking: lacking.map(entries).transpose()? })
     }
 
-    /// Estimated bytes of [`Sender::send_request`]: the data written since its source, estimated as in OpenZFS.
+    /// Estimated bytes of [`Sender::send_request`]: the data written since its source, estimated as in OpenZFS. With a redaction
+    /// list they are exact.
     ///
     /// # Errors
     /// As [`Sender::send_request`], except for the output.
@@ -395,7 +406,35 @@ impl<'a> Sender<'a> {
         let flags = SendFlags { raw: flags.raw && self.pool.is_encrypted(&to)?, ..flags };
         let since = from.map_or(Txg(0), |from| from.txg);
         let redaction = self.redaction(&to, request)?;
-        self.size_of((&open, since), Span { at, last: None }, flags, redaction)
+        let span = Span { at, last: None };
+        if !redaction.changes_blocks() {
+            return self.size_of((&open, since), span, flags, redaction);
+        }
+        if flags.raw {
+            return Err(Error::RawRedacted);
+        }
+        let begin = self.begin_of(&to, from, flags, redaction.by.is_some())?;
+        let subject = Subject { name: snapshot, open: &open, begin, since, span, key_data: None, redaction };
+        self.length_of(subject)
+    }
+
+    /// The bytes of a stream that is not raw, without its blocks being read.
+    fn length_of(&self, subject: Subject<'_>) -> Result<u64> {
+        let (begin, list) = subject.opening();
+        let Subject { name, open, since, span, redaction, .. } = subject;
+        let (root, _) = open.objset().synced_root();
+        let mut nowhere = io::sink();
+        let mut out = Counted { out: &mut nowhere, bytes: 0, snapshot: name, progress: &mut |_| {} };
+        let writer = Writer::new(&mut out, begin.toguid, begin.features, since, &root.meta_dnode);
+        let mut writer = writer.unsummed();
+        writer.begin(&begin, &list)?;
+        let zeros: Record = Arc::new(vec![0; traverse::OLD_MAX_BLOCK as usize]);
+        let walk = Traversal::new(self.reader(open, false), &root.meta_dnode, since);
+        for event in redaction.applied(span.of(walk), open.objset(), span.at) {
+            writer.put(traverse::unloaded(event?, begin.features, since, &zeros))?;
+        }
+        writer.end()?;
+        Ok(out.bytes)
     }
 
     /// Estimated bytes of the stream of all blocks born after `since`.

@@ -150,13 +150,37 @@ fn load_spill(reader: Reader<'_>, ptr: &BlockPtr, is_raw: bool) -> Result<Payloa
     }
 }
 
+/// The block, if it is sent as it lies on disk in a stream that is not raw.
+fn sent_compressed(ptr: &BlockPtr, block_size: u64, features: u64) -> Option<&Block> {
+    let compressed = features & feature::COMPRESSED != 0 && !splits(block_size, features);
+    let fits = |block: &&Block| block.order == ByteOrder::Little && !block.object_type.is_metadata();
+    ptr.block().filter(|_| compressed).filter(fits)
+}
+
+/// As [`load`], with zeros in place of what would be read, for the length of a stream that is not raw.
+pub(super) fn unloaded(event: Event, features: u64, since: Txg, zeros: &Record) -> Loaded {
+    let plain = |len: u64| match zeros.len() as u64 == len {
+        true => Some(Payload::Plain(zeros.clone())),
+        false => Some(Payload::Stored(vec![0; len as usize])),
+    };
+    let payload = match &event {
+        Event::Object { dnode, .. } => match &dnode.spill {
+            Some(spill) if spill.birth() <= since => plain(spill.lsize()),
+            _ => None,
+        },
+        Event::Data { ptr, .. } if sent_embedded(ptr, features) => None,
+        Event::Data { ptr, block_size, .. } => match sent_compressed(ptr, *block_size, features) {
+            Some(block) => plain(block.psize),
+            None => plain(*block_size),
+        },
+        Event::Spill { ptr, .. } => plain(ptr.lsize()),
+        Event::Range { .. } | Event::Free { .. } | Event::Hole { .. } | Event::Redact { .. } => None,
+    };
+    Loaded { event, payload }
+}
+
 fn load_data(reader: Reader<'_>, ptr: &BlockPtr, block_size: u64, features: u64) -> Result<Payload> {
-    if let BlockPtr::Block(block) = ptr
-        && features & feature::COMPRESSED != 0
-        && !splits(block_size, features)
-        && block.order == ByteOrder::Little
-        && !block.object_type.is_metadata()
-    {
+    if let Some(block) = sent_compressed(ptr, block_size, features) {
         return Ok(Payload::Stored(reader.read_compressed(block)?));
     }
     let record = reader.once().read(ptr)?;

@@ -25,7 +25,8 @@ enum Pending {
 /// Writes one snapshot's stream.
 pub(super) struct Writer<W: Write> {
     out: W,
-    sum: RunningFletcher4,
+    /// `None`: only the bytes of the stream are counted.
+    sum: Option<RunningFletcher4>,
     pending: Pending,
     toguid: Guid,
     features: u64,
@@ -35,14 +36,20 @@ pub(super) struct Writer<W: Write> {
 }
 
 /// Adds a record's checksum and sends it with its payload.
-fn send(out: &mut impl Write, sum: &mut RunningFletcher4, record: &Record, payload: &[u8]) -> Result<()> {
+fn send(
+    out: &mut impl Write,
+    sum: &mut Option<RunningFletcher4>,
+    record: &Record,
+    payload: &[u8],
+) -> Result<()> {
     let mut raw = record.encode();
-    match record {
-        Record::Begin(_) => {
+    match (record, sum) {
+        (_, None) => {}
+        (Record::Begin(_), Some(sum)) => {
             sum.add(&raw);
             sum.add(payload);
         }
-        _ => sum.seal(&mut raw, payload),
+        (_, Some(sum)) => sum.seal(&mut raw, payload),
     }
     out.write_all(&raw).and_then(|()| out.write_all(payload)).map_err(Error::Output)
 }
@@ -79,13 +86,18 @@ impl<W: Write> Writer<W> {
     pub(super) fn new(out: W, toguid: Guid, features: u64, since: Txg, meta: &Dnode) -> Writer<W> {
         Writer {
             out,
-            sum: RunningFletcher4::new(ByteOrder::Little),
+            sum: Some(RunningFletcher4::new(ByteOrder::Little)),
             pending: Pending::Nothing,
             toguid,
             features,
             since,
             object_end: (meta.max_blkid + 1) * SLOTS_PER_BLOCK as u64,
         }
+    }
+
+    /// The same without checksums, for counting bytes.
+    pub(super) fn unsummed(self) -> Writer<W> {
+        Writer { sum: None, ..self }
     }
 
     /// Opens the stream; `list` is what follows, packed.
@@ -112,7 +124,8 @@ impl<W: Write> Writer<W> {
 
     pub(super) fn end(mut self) -> Result<()> {
         self.push_out()?;
-        let end = End { checksum: self.sum.sum(), toguid: self.toguid };
+        let checksum = self.sum.as_ref().map(RunningFletcher4::sum).unwrap_or_default();
+        let end = End { checksum, toguid: self.toguid };
         self.record(&Record::End(end), &[])?;
         self.out.flush().map_err(Error::Output)
     }
