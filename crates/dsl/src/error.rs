@@ -64,7 +64,7 @@ pub enum Error {
         why: String,
     },
     /// Devices are missing.
-    #[error("pool '{pool}' cannot be opened: too many devices are missing: {}", .devices.join(", "))]
+    #[error("pool '{pool}' cannot be opened: too many devices are missing: {}", some_of(devices))]
     MissingDevices {
         /// The pool.
         pool: String,
@@ -440,6 +440,16 @@ impl Error {
     /// The error that an object of the MOS is damaged, and how.
     pub fn corrupt(object: format::ObjectId) -> impl FnOnce(format::Corrupt) -> Error {
         move |source| Error::Dmu(dmu::Error::Corrupt { object, source })
+    }
+}
+
+/// Names in one line, and how many more there are: the labels of a damaged pool may name any number of devices.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len() {
+        ..=SHOWN => shown,
+        all => format!("{shown} and {} more", all - SHOWN),
     }
 }
 

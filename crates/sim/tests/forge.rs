@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use format::ObjectType;
+use scan::Scans as _;
 use sim::forge::{Forgery, PatchedDisk, Patches, Source, apply, crafted, sample};
 use sim::reading::{self, Limits};
 use storage::host::Disk;
@@ -181,4 +182,22 @@ fn a_snapshot_of_a_clone_that_lists_itself_is_destroyed_or_refused() {
         pool.destroy_snapshots(&name, false).map_err(|error| error.to_string())
     });
     assert!(said.as_ref().is_err_and(|said| said.contains("clone of itself")), "{said:?}");
+}
+
+#[test]
+fn a_scrub_of_each_crafted_pool_ends() {
+    let source = sample();
+    for (name, patches) in crafted(&source) {
+        let disk = PatchedDisk::new(source.image().clone(), patches).writable();
+        let said = ends(move || {
+            let pool = pool::Pool::import_disks(vec![Arc::new(disk)], pool::Options::default());
+            let pool = pool.map_err(|error| error.to_string())?;
+            pool.scrub().and_then(|()| pool.wait_scrub()).map_err(|error| error.to_string())
+        });
+        println!("{name}: {said:?}");
+        assert!(said.as_ref().map_or_else(String::len, |()| 0) < 1000, "{name}: a long line");
+        assert!(
+            name != "snapshot-loop" || said.is_err_and(|said| said.contains("the snapshot before another"))
+        );
+    }
 }

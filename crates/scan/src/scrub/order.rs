@@ -91,9 +91,24 @@ fn first(mos: &Mos) -> Result<Vec<(ObjectId, Txg)>> {
     successors(mos, ObjectId(0), ObjectId(0))
 }
 
-/// The datasets that begin with what the dataset `id` holds.
+/// The datasets that begin with what the dataset `id` holds. Each of them is younger, so that the visit of a damaged chain
+/// ends.
 fn descendants(mos: &Mos, id: ObjectId) -> Result<Vec<(ObjectId, Txg)>> {
     let phys = mos.dataset(id)?;
+    let found = listed_after(mos, id, &phys)?;
+    for (after, _) in &found {
+        let next = mos.dataset(*after)?;
+        if next.prev_snap != id {
+            let corrupt = format::Corrupt::new("snapshot before another", next.prev_snap.0);
+            return Err(Error::corrupt(*after)(corrupt));
+        }
+        mos.earlier(&next)?;
+    }
+    Ok(found)
+}
+
+/// The datasets that come after the dataset `id`, as it lists them: none after a head.
+fn listed_after(mos: &Mos, id: ObjectId, phys: &DslDataset) -> Result<Vec<(ObjectId, Txg)>> {
     let mut found = Vec::new();
     if phys.next_snap.0 != 0 {
         found.push((phys.next_snap, phys.creation_txg));
