@@ -103,6 +103,9 @@ fn vdevs_that_hold_data_leave_and_files_stay() {
     let status = run(&bed, &devices, "zpool status t").good();
     assert!(status.contains("remove: Removal of vdev 1 copied "), "{status}");
     assert!(status.contains(" memory used for removed device mappings"), "{status}");
+    let rows = run(&bed, &devices, "zpool list -vH t").good();
+    assert!(rows.contains("\tindirect-1\t-\t-\t-\t-\t-\t-\t-\t-\tONLINE"), "{rows}");
+    assert!(!status.contains("indirect"), "{status}");
     assert_eq!(bed.list("t:/"), files);
     let refused = |line: &str, why: &str| run(&bed, &devices, line).refused(why);
     refused("zpool remove t mirror-1", "cannot remove mirror-1: no such device in pool");

@@ -271,6 +271,7 @@ fn before_first(
         mos_delta: Default::default(),
         keeping: Default::default(),
         evacuating: None,
+        condensing: None,
         leaving: Vec::new(),
         freeing: false,
         fresh: false,

@@ -4,7 +4,9 @@
 //! To:     the same. The objects stay when the vdev has left.
 //! Source: docs/format/12-auxiliary-vdevs.md §5.2 to §5.6; 05-space-maps.md §9.
 
-use dmu::{NewObject, Tx, zap};
+use std::sync::Arc;
+
+use dmu::{NewObject, Object, Tx, zap};
 use format::blkptr::Dva;
 use format::config::{PoolConfig, VdevConfig, VdevKind};
 use format::zap::Value;
@@ -120,29 +122,53 @@ pub(crate) struct Objects {
 impl Objects {
     /// New, empty ones.
     pub(crate) fn create(mos: &Mos, tx: &Tx, counts: bool) -> Result<Objects> {
-        let new = |object_type, bonus: usize| {
-            let new = NewObject::plain(object_type).block_size(BLOCK);
-            mos.create(tx, if bonus == 0 { new } else { new.bonus(object_type, vec![0; bonus]) })
-        };
+        let (mapping, counts) = Objects::create_mapping(mos, tx, counts)?;
+        let births = Objects::new(mos, tx, ObjectType::UINT64_METADATA, 8)?.id();
+        Ok(Objects { mapping, births, counts })
+    }
+
+    fn new(mos: &Mos, tx: &Tx, object_type: ObjectType, bonus: usize) -> Result<Arc<Object>> {
+        let new = NewObject::plain(object_type).block_size(BLOCK);
+        mos.create(tx, if bonus == 0 { new } else { new.bonus(object_type, vec![0; bonus]) })
+    }
+
+    /// A new mapping, with its counts where the pool has them.
+    pub(crate) fn create_mapping(mos: &Mos, tx: &Tx, counts: bool) -> Result<(ObjectId, Option<ObjectId>)> {
+        let new = |object_type, bonus| Objects::new(mos, tx, object_type, bonus);
         let counts = if counts { Some(new(ObjectType::UINT32_METADATA, 0)?.id()) } else { None };
         let mapping = new(ObjectType::UINT64_METADATA, if counts.is_some() { BONUS } else { BONUS - 8 })?;
         if let Some(counts) = counts {
             mapping.edit_bonus(tx, |raw| LE.put_u64(raw, 24, counts.0));
         }
-        let births = new(ObjectType::UINT64_METADATA, 8)?.id();
-        Ok(Objects { mapping: mapping.id(), births, counts })
+        Ok((mapping.id(), counts))
     }
 
     /// Those of this vdev.
     pub(crate) fn of(mos: &Mos, vdev: &VdevConfig) -> Result<Objects> {
         let (mapping, births) = (object_of(vdev, MAPPING)?, object_of(vdev, BIRTHS)?);
-        let has_counts = mos.object(mapping)?.bonus().len() >= BONUS;
-        let counts = if has_counts { bonus_word(mos, mapping, 24)? } else { 0 };
-        Ok(Objects { mapping, births, counts: Some(ObjectId(counts)).filter(|id| id.0 != 0) })
+        Ok(Objects { mapping, births, counts: counts_of(mos, mapping)? })
+    }
+
+    /// As these, with another mapping, and the byte of the vdev where that ends.
+    pub(crate) fn of_other_mapping(self, mos: &Mos, mapping: ObjectId) -> Result<(Objects, u64)> {
+        let counts = counts_of(mos, mapping)?;
+        Ok((Objects { mapping, counts, ..self }, bonus_word(mos, mapping, 0)?))
     }
 
     /// Appends what was copied in the txg of `tx`, each with the bytes of it that nobody needs.
     pub(crate) fn append(&self, mos: &Mos, tx: &Tx, copied: &[(Move, u32)]) -> Result<()> {
+        let Some((last, _)) = copied.last() else { return Ok(()) };
+        self.append_entries(mos, tx, copied)?;
+        let births = mos.object(self.births)?;
+        let count = bonus_word(mos, self.births, 0)?;
+        let raw = [last.end(), tx.txg().0].map(u64::to_le_bytes).concat();
+        births.write(tx, count * BIRTH as u64, &raw)?;
+        births.edit_bonus(tx, |raw| LE.put_u64(raw, 0, count + 1));
+        Ok(())
+    }
+
+    /// Appends entries to the mapping and its counts, each with the bytes of it that nobody needs.
+    pub(crate) fn append_entries(&self, mos: &Mos, tx: &Tx, copied: &[(Move, u32)]) -> Result<()> {
         let Some((last, _)) = copied.last() else { return Ok(()) };
         let mapping = mos.object(self.mapping)?;
         let (bytes, count) = (bonus_word(mos, self.mapping, 8)?, bonus_word(mos, self.mapping, 16)?);
@@ -162,11 +188,6 @@ impl Objects {
             let raw: Vec<u8> = copied.iter().flat_map(|(_, obsolete)| obsolete.to_le_bytes()).collect();
             mos.object(counts)?.write(tx, count * 4, &raw)?;
         }
-        let births = mos.object(self.births)?;
-        let count = bonus_word(mos, self.births, 0)?;
-        let raw = [last.end(), tx.txg().0].map(u64::to_le_bytes).concat();
-        births.write(tx, count * BIRTH as u64, &raw)?;
-        births.edit_bonus(tx, |raw| LE.put_u64(raw, 0, count + 1));
         Ok(())
     }
 
@@ -223,6 +244,21 @@ fn entries(mos: &Mos, id: ObjectId, count: u64, size: usize) -> Result<Vec<u8>> 
     let mut raw = vec![0; bytes as usize];
     object.read(0, &mut raw)?;
     Ok(raw)
+}
+
+fn counts_of(mos: &Mos, mapping: ObjectId) -> Result<Option<ObjectId>> {
+    let has_counts = mos.object(mapping)?.bonus().len() >= BONUS;
+    let counts = if has_counts { bonus_word(mos, mapping, 24)? } else { 0 };
+    Ok(Some(ObjectId(counts)).filter(|id| id.0 != 0))
+}
+
+/// Bytes that the mapping of a vdev leads to, and how many entries it has.
+///
+/// # Errors
+/// The MOS cannot be read.
+pub(crate) fn mapped(mos: &Mos, vdev: &VdevConfig) -> Result<(u64, u64)> {
+    let id = object_of(vdev, MAPPING)?;
+    Ok((bonus_word(mos, id, 8)?, bonus_word(mos, id, 16)?))
 }
 
 fn bonus_word(mos: &Mos, id: ObjectId, at: usize) -> Result<u64> {

@@ -24,6 +24,7 @@ use crate::features::Features;
 use crate::labels;
 use crate::mos::Mos;
 use crate::new_vdevs;
+use crate::obsolete::Condensing;
 use crate::opened::{Opened, choose_state, lacking_logs, open_disk, storage_of, unwritable_devices};
 use crate::options::{MissingLogs, Options};
 use crate::pool::{Info, Inner, Pool};
@@ -112,6 +113,13 @@ impl Read {
             new_salt,
         };
         Ok(read)
+    }
+
+    /// The top-level vdevs that take no new blocks, by id.
+    fn closed(&self) -> Vec<u32> {
+        let mut closed = evacuation::non_allocating(&self.config);
+        closed.extend(lacking_logs(&self.storage));
+        closed
     }
 
     /// The first reason, if any, for which this build does not write the pool.
@@ -243,6 +251,21 @@ impl Pool {
         Pool::import_disks(disks, options)
     }
 
+    /// The removed vdevs of a pool that [`discover`] found: labels do not list them.
+    ///
+    /// # Errors
+    /// Devices are missing, the pool is damaged or uses what this build cannot read.
+    pub fn removed_vdevs(found: &Found) -> Result<Vec<VdevConfig>> {
+        let open = |path| open_disk(path, Access::Peek).map(|disk| Arc::new(disk) as Arc<dyn Disk>);
+        let disks = found.devices.values().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+        let options =
+            Options { read_only: true, missing_logs: MissingLogs::KnownAbsent, ..Options::default() };
+        let config = Read::of(choose_state(disks, None)?, &options)?.config;
+        let mut all = config.tree.children;
+        all.retain(|vdev| vdev.kind == VdevKind::Indirect);
+        Ok(all)
+    }
+
     /// Opens the pool whose devices are given.
     ///
     /// # Errors
@@ -260,8 +283,7 @@ impl Pool {
         let (mut allocator, table, logs) = load_space(&read.mos, &read.storage, &read.config, synced)?;
         allocator.force_ganging(options.force_ganging);
         let name_on_disk = read.rename(&options);
-        let mut closed = evacuation::non_allocating(&read.config);
-        closed.extend(lacking_logs(&read.storage));
+        let closed = read.closed();
         let keeping = Keeping::read(&read.mos, &read.config, read.features.as_ref())?;
         allocator.keep_born_until(keeping.until());
         let evacuating = evacuation::resume(&read.mos, &read.config, &mut allocator)?;
@@ -298,6 +320,7 @@ impl Pool {
             brt,
             features: read.features,
             listed,
+            condensing: Condensing::resume(&inner.mos, &read.config)?,
             config: read.config,
             config_object: read.config_object,
             config_dirty: true,

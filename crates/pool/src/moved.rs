@@ -12,8 +12,9 @@ use format::Corrupt;
 use format::config::{PoolConfig, VdevConfig, VdevKind};
 use storage::{Moves, Shape, Storage, Vdevs};
 
-use crate::evacuation::{self, BEFORE, ENTRY, PIECE_MAX, Record, Stage, mapping};
+use crate::evacuation::{self, BEFORE, ENTRY, MAPPING, PIECE_MAX, Record, Stage, mapping};
 use crate::mos::{DIRECTORY, Mos};
+use crate::obsolete::Obsolete;
 use crate::{Error, Result, space_maps};
 
 /// log2 of the bytes from which on a run of free space ends an entry, as OpenZFS estimates it.
@@ -45,12 +46,12 @@ impl crate::Pool {
     /// The MOS cannot be read.
     pub fn removal(&self) -> Result<Option<Removal>> {
         let Some(record) = Record::read(&self.inner.mos)? else { return Ok(None) };
-        let tops = self.inner.storage.vdevs().tops();
-        let entries = tops.iter().map(|top| match &top.shape {
-            Shape::Moved(moves) => moves.count() as u64,
-            _ => 0,
-        });
-        let mapping = entries.sum::<u64>() * ENTRY as u64;
+        let config = self.info().config;
+        let mut entries = 0u64;
+        for vdev in config.tree.children.iter().filter(is_moved) {
+            entries = entries.saturating_add(evacuation::mapped(&self.inner.mos, vdev)?.1);
+        }
+        let mapping = entries.saturating_mul(ENTRY as u64);
         let Record { stage, vdev, begun, ended, to_copy, copied, .. } = record;
         Ok(Some(Removal { stage, vdev, begun, ended, to_copy, copied, mapping }))
     }
@@ -102,6 +103,16 @@ impl crate::Inner {
         Ok(tops.iter().flat_map(|top| top.written()).any(lacks))
     }
 
+    /// What is obsolete of each mapping of which that is counted exactly.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn obsolete(&self) -> Result<Vec<Obsolete>> {
+        let config = self.info().config.clone();
+        let moved = config.tree.children.iter().filter(|top| top.extra.get_u64(MAPPING).is_some());
+        moved.map(|top| Obsolete::read(&self.mos, top)).filter_map(Result::transpose).collect()
+    }
+
     /// The vdev that is being removed, with what was copied of it.
     ///
     /// # Errors
@@ -114,16 +125,12 @@ impl crate::Inner {
 
 /// Why the pool is not written while what was removed is tidied up.
 pub(crate) fn unfinished(mos: &Mos) -> Result<Option<String>> {
-    let directory = mos.object(DIRECTORY)?;
-    for (key, what) in [
-        ("com.delphix:condensing_indirect", "the mapping of a removed device is being rewritten"),
-        ("com.delphix:obsolete_bpobj", "blocks of a removed device were given new pointers"),
-    ] {
-        if zap::lookup(&directory, key.as_bytes())?.is_some() {
-            return Ok(Some(what.into()));
-        }
-    }
-    Ok(None)
+    let remapped = zap::lookup(&*mos.object(DIRECTORY)?, b"com.delphix:obsolete_bpobj")?;
+    Ok(remapped.map(|_| "blocks of a removed device were given new pointers".into()))
+}
+
+fn is_moved(top: &&VdevConfig) -> bool {
+    top.kind == VdevKind::Indirect
 }
 
 /// Reads the mappings of removed vdevs. A mapping may lie on a vdev that was removed later, so the later one is read first.
@@ -131,7 +138,6 @@ pub(crate) fn unfinished(mos: &Mos) -> Result<Option<String>> {
 /// # Errors
 /// A mapping cannot be read.
 pub(crate) fn load(mos: &Mos, storage: &Storage, config: &PoolConfig) -> Result<()> {
-    let is_moved = |top: &&VdevConfig| top.kind == VdevKind::Indirect;
     let mut left: BTreeSet<u64> = config.tree.children.iter().filter(is_moved).map(|top| top.id).collect();
     if left.is_empty() {
         return Ok(());

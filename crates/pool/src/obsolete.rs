@@ -1,17 +1,18 @@
 //! Obsolete parts of the mappings of removed vdevs: what was freed since it was copied, or was in use by nothing then.
 //!
 //! From:   the counts and the space maps of each vdev in the MOS.
-//! To:     `scan`, which compares them with what is in use.
-//! Source: docs/format/12-auxiliary-vdevs.md §5.2, §5.4, §5.8.
+//! To:     `scan`, which compares them with what is in use; the sync, which condenses mappings (`sync/condense.rs`).
+//! Source: docs/format/12-auxiliary-vdevs.md §5.2, §5.4, §5.8, §5.9.
 
-use dmu::zap;
-use format::config::VdevConfig;
+use dmu::{Tx, zap};
+use format::config::{PoolConfig, VdevConfig, VdevKind};
 use format::space_map::Layout;
+use format::zap::Value;
 use format::{ByteOrder, Corrupt, ObjectId};
-use storage::Moves;
+use storage::{Move, Moves};
 
-use crate::evacuation::{MAPPING, Objects, mapping};
-use crate::mos::Mos;
+use crate::evacuation::{Objects, mapping};
+use crate::mos::{DIRECTORY, Mos};
 use crate::{Error, Result, space_maps};
 
 /// The key of the space map of obsolete parts in the ZAP of the vdev.
@@ -42,20 +43,28 @@ impl Obsolete {
         if zap::lookup_u64(&own, IS_PRECISE)?.is_none_or(|value| value == 0) {
             return Ok(None);
         }
+        let mut all = Obsolete::when_copied(mos, vdev)?;
+        if let Some(map) = zap::lookup_u64(&own, MAP)? {
+            all.add_map(mos, ObjectId(map))?;
+        }
+        if let Some(condensed) = Condensed::read(mos)?.filter(|condensed| condensed.vdev == vdev.id) {
+            all.add_map(mos, condensed.map)?;
+        }
+        Ok(Some(all))
+    }
+
+    /// What was obsolete when the mapping was written.
+    fn when_copied(mos: &Mos, vdev: &VdevConfig) -> Result<Obsolete> {
         let moves = mapping(mos, vdev)?;
         let bytes = match Objects::of(mos, vdev)?.counts {
             Some(counts) => read_counts(mos, counts, moves.count())?,
             None => vec![0; moves.count()],
         };
-        let mut all = Obsolete { vdev: vdev.id as u32, moves, bytes };
-        if let Some(map) = zap::lookup_u64(&own, MAP)? {
-            all.add_map(mos, ObjectId(map))?;
-        }
-        Ok(Some(all))
+        Ok(Obsolete { vdev: vdev.id as u32, moves, bytes })
     }
 
     /// Adds the segments of a space map.
-    pub(crate) fn add_map(&mut self, mos: &Mos, map: ObjectId) -> Result<()> {
+    fn add_map(&mut self, mos: &Mos, map: ObjectId) -> Result<()> {
         let Obsolete { moves, bytes, .. } = self;
         space_maps::for_each_entry(&mos.objset, map, LAYOUT, &mut |segment| {
             for (index, part) in moves.numbered_parts(segment.offset, segment.run) {
@@ -66,15 +75,83 @@ impl Obsolete {
     }
 }
 
-impl crate::Inner {
-    /// What is obsolete of each mapping of which that is counted exactly.
+/// The record of a mapping that is being condensed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Condensed {
+    pub(crate) vdev: u64,
+    /// What is obsolete of the old mapping, and left out of the new one. What becomes obsolete later is in another space map.
+    pub(crate) map: ObjectId,
+    /// The new mapping.
+    pub(crate) mapping: ObjectId,
+}
+
+impl Condensed {
+    /// Its key in the object directory.
+    pub(crate) const KEY: &str = "com.delphix:condensing_indirect";
+
+    pub(crate) fn read(mos: &Mos) -> Result<Option<Condensed>> {
+        let Some(value) = zap::lookup(&*mos.object(DIRECTORY)?, Condensed::KEY.as_bytes())? else {
+            return Ok(None);
+        };
+        let words = value.to_u64s();
+        let &[vdev, map, mapping] = words.as_slice() else {
+            let why = Corrupt::new("record of a mapping that is condensed", words.len() as u64);
+            return Err(Error::corrupt(DIRECTORY)(why));
+        };
+        Ok(Some(Condensed { vdev, map: ObjectId(map), mapping: ObjectId(mapping) }))
+    }
+
+    pub(crate) fn write(&self, mos: &Mos, tx: &Tx) -> Result<()> {
+        mos.set_directory(tx, Condensed::KEY, &Value::from_u64s(&[self.vdev, self.map.0, self.mapping.0]))
+    }
+}
+
+/// A mapping that is being condensed.
+#[derive(Debug)]
+pub(crate) struct Condensing {
+    pub(crate) condensed: Condensed,
+    /// Those of the new mapping.
+    pub(crate) objects: Objects,
+    old: Obsolete,
+    /// The first entry of the old mapping that was not looked at.
+    next: usize,
+}
+
+impl Condensing {
+    /// The one that goes on, if there is one.
     ///
     /// # Errors
     /// The MOS cannot be read.
-    pub fn obsolete(&self) -> Result<Vec<Obsolete>> {
-        let config = self.info().config.clone();
-        let moved = config.tree.children.iter().filter(|top| top.extra.get_u64(MAPPING).is_some());
-        moved.map(|top| Obsolete::read(&self.mos, top)).filter_map(Result::transpose).collect()
+    pub(crate) fn resume(mos: &Mos, config: &PoolConfig) -> Result<Option<Condensing>> {
+        let Some(condensed) = Condensed::read(mos)? else { return Ok(None) };
+        let corrupt =
+            || Error::corrupt(DIRECTORY)(Corrupt::new("vdev of a condensed mapping", condensed.vdev));
+        let vdev = config.tree.children.get(condensed.vdev as usize).ok_or_else(corrupt)?;
+        if vdev.kind != VdevKind::Indirect {
+            return Err(corrupt());
+        }
+        Condensing::load(mos, condensed, vdev).map(Some)
+    }
+
+    pub(crate) fn load(mos: &Mos, condensed: Condensed, vdev: &VdevConfig) -> Result<Condensing> {
+        let mut old = Obsolete::when_copied(mos, vdev)?;
+        old.add_map(mos, condensed.map)?;
+        let (objects, end) = Objects::of(mos, vdev)?.of_other_mapping(mos, condensed.mapping)?;
+        let next = old.moves.iter().take_while(|each| each.end() <= end).count();
+        Ok(Condensing { condensed, objects, old, next })
+    }
+
+    /// Looks at so many entries; gives those that something refers to, each with the bytes of it that are obsolete.
+    pub(crate) fn take(&mut self, count: usize) -> Vec<(Move, u32)> {
+        let those = self.old.moves.iter().zip(&self.old.bytes).skip(self.next).take(count);
+        let kept = those.filter(|(each, obsolete)| **obsolete < each.to.asize);
+        let kept = kept.map(|(each, obsolete)| (*each, *obsolete as u32)).collect();
+        self.next = self.next.saturating_add(count).min(self.old.moves.count());
+        kept
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.next == self.old.moves.count()
     }
 }
 

@@ -56,6 +56,10 @@ pub struct Options {
     pub async_blocks: u64,
     /// Bytes of a vdev that is being removed that one txg copies, about.
     pub copied_at_once: u64,
+    /// A mapping of a removed vdev that takes more bytes is condensed when much of it is obsolete.
+    pub condense_min_mapping: u64,
+    /// For tests: so many entries of a mapping that is condensed are looked at in one txg.
+    pub condensed_at_once: u64,
     /// Nothing is copied of a vdev that is being removed.
     pub suspends_removal: bool,
     /// A request to a device that takes this many milliseconds counts as slow.
@@ -113,6 +117,8 @@ impl Default for Options {
             txg_timeout: 5,
             async_blocks: 100_000,
             copied_at_once: 64 << 20,
+            condense_min_mapping: 128 << 10,
+            condensed_at_once: 1 << 16,
             suspends_removal: false,
             slow_io_ms: 30_000,
             deadman_ms: 300_000,

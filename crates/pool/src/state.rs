@@ -42,6 +42,7 @@ use crate::log::Log;
 use crate::log::space::LogSpace;
 use crate::members::Members;
 use crate::mos::Mos;
+use crate::obsolete::Condensing;
 use crate::open_datasets::OpenDatasets;
 use crate::options::Options;
 use crate::scrubber::Scrubber;
@@ -423,6 +424,8 @@ pub(crate) struct SyncState {
     pub(crate) keeping: Keeping,
     /// The removal of a vdev that goes on.
     pub(crate) evacuating: Option<Evacuating>,
+    /// The mapping of a removed vdev that is being condensed.
+    pub(crate) condensing: Option<Condensing>,
     /// Devices of vdevs that left, each with the txg that is the first without it.
     pub(crate) leaving: Vec<(Txg, Leaf)>,
     /// The first sync after an import has not run yet.

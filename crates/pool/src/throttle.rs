@@ -28,6 +28,10 @@ pub(crate) struct Limits {
     pub(crate) async_blocks: AtomicU64,
     /// Bytes of a vdev that is being removed that one txg copies, about.
     pub(crate) copied_at_once: AtomicU64,
+    /// Bytes that a mapping of a removed vdev has at least that is condensed.
+    pub(crate) condense_min_mapping: AtomicU64,
+    /// Entries of it that one txg looks at.
+    pub(crate) condensed_at_once: AtomicU64,
     /// Nothing is copied of a vdev that is being removed.
     pub(crate) suspends_removal: AtomicBool,
     /// A request to a device that takes this many milliseconds counts as slow.
@@ -49,6 +53,8 @@ impl Limits {
             txg_timeout: options.txg_timeout.into(),
             async_blocks: options.async_blocks.into(),
             copied_at_once: options.copied_at_once.into(),
+            condense_min_mapping: options.condense_min_mapping.into(),
+            condensed_at_once: options.condensed_at_once.into(),
             suspends_removal: options.suspends_removal.into(),
             slow_io_ms: options.slow_io_ms.into(),
             deadman_ms: options.deadman_ms.into(),

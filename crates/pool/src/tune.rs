@@ -128,6 +128,18 @@ pub const ALL: &[Tunable] = &[
         apply: |pool, value| pool.inner.groups.limits.async_blocks.store(value, Ordering::Relaxed),
     },
     Tunable {
+        name: "zfs_condense_min_mapping_bytes",
+        kind: Kind::Bytes,
+        min: 0,
+        max: 1 << 40,
+        default: "128K",
+        summary: "a mapping of a removed vdev that takes more bytes is condensed when a quarter of it is obsolete",
+        get: |options| options.condense_min_mapping,
+        set: |options, value| options.condense_min_mapping = value,
+        live: |pool| pool.inner.groups.limits.condense_min_mapping.load(Ordering::Relaxed),
+        apply: |pool, value| pool.inner.groups.limits.condense_min_mapping.store(value, Ordering::Relaxed),
+    },
+    Tunable {
         name: "zfs_deadman_synctime_ms",
         kind: Kind::Milliseconds,
         min: 1,

@@ -51,6 +51,8 @@ pub struct Machine {
     pub async_blocks: u64,
     /// Bytes of a vdev that is being removed that one txg copies.
     pub copied_at_once: u64,
+    /// Entries of a mapping that is condensed, however short it is, that one txg looks at; 0: none is condensed.
+    pub condensed_at_once: u64,
     /// Local properties of the file system, by name, as stored.
     pub properties: Vec<(&'static str, u64)>,
     /// What the file system is encrypted with.
@@ -74,6 +76,7 @@ impl Default for Machine {
             force_ganging: u64::MAX,
             async_blocks: 100_000,
             copied_at_once: 64 << 20,
+            condensed_at_once: 0,
             properties: vec![("recordsize", 16 << 10)],
             suite: None,
             features: Vec::new(),
@@ -125,6 +128,8 @@ impl Machine {
             force_ganging: self.force_ganging,
             async_blocks: self.async_blocks,
             copied_at_once: self.copied_at_once,
+            condense_min_mapping: if self.condensed_at_once > 0 { 0 } else { u64::MAX },
+            condensed_at_once: self.condensed_at_once,
             workers: self.workers,
             io_threads: 0,
             stepwise: true,

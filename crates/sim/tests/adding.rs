@@ -259,6 +259,75 @@ fn what_is_freed_is_obsolete_on_all_removed_vdevs_that_led_there() {
     zdb::expect_pleased(&mut story);
 }
 
+/// Data that is moved twice, most of which goes then.
+fn condense(story: &mut Story) {
+    for n in 0..5u8 {
+        story.write(&format!("/{n}"), noise(400_000, n.into())).sync();
+    }
+    remove(story, 0);
+    let mapping = |story: &Story| story.pool().removal().expect("read").expect("there was one").mapping;
+    let long = mapping(story);
+    story.forget();
+    for n in 0..4 {
+        story.unlink(&format!("/{n}")).sync();
+        story.write("/new", noise(50_000, n)).sync();
+    }
+    for _ in 0..40 {
+        story.sync();
+    }
+    let short = mapping(story);
+    assert!(short < long && short > 0, "{long} {short}");
+}
+
+#[test]
+fn power_cut_while_the_mapping_of_a_removed_vdev_is_condensed_leaves_a_synced_state() {
+    for seed in seeds(1) {
+        let few = Machine { copied_at_once: 70_000, condensed_at_once: 3, disks: 3, ..Machine::default() };
+        let mut story = Story::on(few, seed);
+        condense(&mut story);
+        story.expect_model();
+        let name = "power_cut_while_the_mapping_of_a_removed_vdev_is_condensed_leaves_a_synced_state";
+        println!("{} cuts", Cuts::of(&story, "adding", name).every(29).run());
+        story.reboot().expect_model();
+        zdb::expect_pleased(&mut story);
+    }
+}
+
+#[test]
+fn a_mapping_is_condensed_further_after_an_import_and_an_exported_pool_is_right_in_the_middle() {
+    let few = Machine { copied_at_once: 20_000, condensed_at_once: 1, disks: 3, ..Machine::default() };
+    let mut story = Story::on(few, 21);
+    for n in 0..5u8 {
+        story.write(&format!("/{n}"), noise(400_000, n.into())).sync();
+    }
+    remove(&mut story, 0);
+    for n in 0..4 {
+        story.unlink(&format!("/{n}"));
+    }
+    let is_condensed = |story: &Story| {
+        let key = "com.delphix:condensing_indirect";
+        story.pool().inner().mos.directory(key).expect("read").is_some()
+    };
+    let (mut middle, mut goes_on) = (0, false);
+    for round in 0..60u8 {
+        story.write("/new", vec![round; 5_000]).sync();
+        if is_condensed(&story) {
+            middle += 1;
+            story.expect_clean();
+            if middle == 2 {
+                // Blocks go that the old mapping leads to, and the new one.
+                story.unlink("/4").sync();
+                zdb::expect_pleased(&mut story);
+                story.reboot();
+                goes_on = is_condensed(&story);
+            }
+        }
+    }
+    assert!(goes_on && !is_condensed(&story), "{middle}");
+    story.reboot().expect_clean().expect_model();
+    zdb::expect_pleased(&mut story);
+}
+
 #[test]
 fn a_pool_is_opened_right_after_its_special_device_was_removed() {
     let mut story = Story::on(Machine::default(), 11);

@@ -1,7 +1,7 @@
 //! The list of pools that could be imported.
 
 use format::config::PoolState;
-use pool::Found;
+use pool::{Found, Pool};
 
 use super::view::{self, Naming, State, VdevView};
 use crate::messages::Failure;
@@ -14,14 +14,20 @@ pub(super) fn list(console: &mut Console, pools: &[Found]) -> Result<(), Failure
         if i > 0 {
             console.line("")?;
         }
-        let tree = view::found_tree(found, Naming::default());
+        let mut found = found.clone();
+        if found.config.has_removed() {
+            // If they cannot be read, they are shown as missing, as other devices of the pool may be.
+            let removed = Pool::removed_vdevs(&found).unwrap_or_default();
+            found.tops.extend(removed.into_iter().map(|vdev| (vdev.id, vdev)));
+        }
+        let tree = view::found_tree(&found, Naming::default());
         let worst = tree.iter().map(|vdev| vdev.state).max().unwrap_or(State::Unavail);
         let state = if worst > State::Degraded { State::Unavail } else { worst };
         console.line(&format!("  pool: {}", found.config.name))?;
         console.line(&format!("    id: {}", found.config.pool_guid.0))?;
         let mark = if found.config.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };
         console.line(&format!(" state: {}{mark}", state.word()))?;
-        advice(console, found, state)?;
+        advice(console, &found, state)?;
         console.line("config:\n")?;
         let width =
             tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(found.config.name.len()).max(10);

@@ -3,6 +3,9 @@
 //! From:   the options of a command; environment variables of its user.
 //! To:     the views of pools.
 
+use format::Guid;
+use format::config::{VdevConfig, VdevKind};
+
 use super::Call;
 use crate::config;
 
@@ -36,5 +39,34 @@ impl Naming {
             ("-P", self.full && !other.full),
         ];
         all.into_iter().filter_map(|(option, on)| on.then_some(option))
+    }
+
+    /// The name of a vdev that is, or was, at `path`.
+    pub fn name_of(self, vdev: &VdevConfig, path: Option<&str>, is_lost: bool) -> String {
+        if self.guids {
+            return vdev.guid.0.to_string();
+        }
+        let id = vdev.id;
+        match (&vdev.kind, path) {
+            (VdevKind::Raidz { nparity, .. }, _) => format!("raidz{nparity}-{id}"),
+            (VdevKind::Draid { nparity, ndata, nspares, .. }, _) => {
+                format!("draid{nparity}:{ndata}d:{}c:{nspares}s-{id}", vdev.children.len())
+            }
+            (kind, _) if !kind.is_leaf() => format!("{}-{id}", kind.as_str()),
+            (_, Some(_)) if is_lost && vdev.guid.0 != 0 => vdev.guid.0.to_string(),
+            (kind, Some(path)) => leaf_name(kind.as_str(), vdev.guid, path, self),
+            (kind, None) => format!("{}-{id}", kind.as_str()),
+        }
+    }
+}
+
+/// The name of a leaf that is at `path`.
+pub fn leaf_name(kind: &str, guid: Guid, path: &str, naming: Naming) -> String {
+    match path.rsplit('/').next() {
+        _ if naming.guids => guid.0.to_string(),
+        Some(last) if kind == VdevKind::Disk.as_str() && !naming.full && path.starts_with("/dev/") => {
+            last.to_owned()
+        }
+        _ => path.to_owned(),
     }
 }

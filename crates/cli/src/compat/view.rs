@@ -152,6 +152,11 @@ impl VdevView {
         self.children.is_empty()
     }
 
+    /// Whether it was removed and leads to others.
+    pub fn is_removed(&self) -> bool {
+        self.kind == VdevKind::Indirect.as_str()
+    }
+
     /// Gives leaves the states in which the process that holds the pool has them, and the vdevs above them what follows.
     fn judge(&mut self, members: &BTreeMap<u64, MemberFigures>, naming: Naming) {
         if let Some(member) = members.get(&self.guid.0) {
@@ -166,7 +171,7 @@ impl VdevView {
             };
             // A device that came back after the import is named by its path again.
             if let Some(path) = self.path.as_deref().filter(|_| was_absent && self.state != State::Unavail) {
-                self.name = leaf_name(&self.kind, self.guid, path, naming);
+                self.name = super::naming::leaf_name(&self.kind, self.guid, path, naming);
             }
             return;
         }
@@ -388,7 +393,22 @@ impl PoolView {
 
     /// Top-level vdevs with all below them, and behind them what stands beside the tree: all that is shown, by class.
     pub fn shown(&self, naming: Naming) -> Vec<VdevView> {
+        self.with_aux(self.tree(naming), naming)
+    }
+
+    /// As [`PoolView::shown`], with removed vdevs, which hold nothing and lead to where their data is now.
+    pub fn listed(&self, naming: Naming) -> Vec<VdevView> {
         let mut all = self.tree(naming);
+        if let Some(session) = self.session() {
+            let config = session.pool().info().config;
+            let moved = config.tree.children.iter().filter(|vdev| vdev.kind == VdevKind::Indirect);
+            all.extend(tops(moved, &BTreeMap::new(), naming));
+            all.sort_by_key(|vdev| vdev.top);
+        }
+        self.with_aux(all, naming)
+    }
+
+    fn with_aux(&self, mut all: Vec<VdevView>, naming: Naming) -> Vec<VdevView> {
         all.sort_by_key(|vdev| vdev.class);
         all.extend(self.aux().unwrap_or_default().iter().map(|aux| aux_view(aux, naming)));
         all
@@ -399,7 +419,8 @@ impl PoolView {
         match &self.body {
             Body::Open(session) => {
                 let config = session.pool().info().config;
-                let mut tree = tops(config.tree.children.iter(), &session.devices, naming);
+                let there = config.tree.children.iter().filter(|vdev| vdev.kind != VdevKind::Indirect);
+                let mut tree = tops(there, &session.devices, naming);
                 tree.iter_mut().for_each(|vdev| vdev.classify(session.pool()));
                 let leaves = session.pool().leaves();
                 let sizes: BTreeMap<u64, u64> = leaves.map(|leaf| (leaf.guid, leaf.disk.size())).collect();
@@ -410,6 +431,8 @@ impl PoolView {
             }
             Body::Closed { found: Some(found), .. } => {
                 let mut tree = found_tree(found, naming);
+                // What no label describes may have been removed.
+                tree.retain(|vdev| vdev.guid.0 != 0 || !found.config.has_removed());
                 // Missing devices are named by their last known paths.
                 let here: Vec<PathBuf> = found.devices.values().map(|path| state::absolute(path)).collect();
                 let known = self.known.iter().flat_map(|known| &known.devices);
@@ -437,7 +460,7 @@ impl PoolView {
     }
 }
 
-/// The vdevs of a pool that labels describe; slots that no label describes are missing.
+/// The vdevs of a pool as far as they are known; slots of which nothing is known are missing.
 pub fn found_tree(found: &Found, naming: Naming) -> Vec<VdevView> {
     let count = found.config.vdev_children.max(found.tops.len() as u64).min(1 << 12);
     let missing: Vec<VdevConfig> =
@@ -456,7 +479,7 @@ fn tops<'a>(
     naming: Naming,
 ) -> Vec<VdevView> {
     vdevs
-        .filter(|vdev| !matches!(vdev.kind, VdevKind::Hole | VdevKind::Indirect))
+        .filter(|vdev| vdev.kind != VdevKind::Hole)
         .map(|vdev| {
             // Labels do not say what else a vdev may be for.
             let class = match vdev.top.as_ref().is_some_and(|top| top.is_log) {
@@ -527,7 +550,7 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
     });
     let path = path.map(|path| path.display().to_string());
     VdevView {
-        name: name_of(vdev, path.as_deref(), state, naming),
+        name: naming.name_of(vdev, path.as_deref(), state == State::Unavail),
         kind: match vdev.kind {
             VdevKind::Raidz { nparity, .. } => format!("raidz{nparity}"),
             _ => vdev.kind.as_str().to_owned(),
@@ -543,34 +566,6 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
         resilvers: false,
         spare: children.len().saturating_sub(needed),
         children,
-    }
-}
-
-fn name_of(vdev: &VdevConfig, path: Option<&str>, state: State, naming: Naming) -> String {
-    if naming.guids {
-        return vdev.guid.0.to_string();
-    }
-    let id = vdev.id;
-    match (&vdev.kind, path) {
-        (VdevKind::Raidz { nparity, .. }, _) => format!("raidz{nparity}-{id}"),
-        (VdevKind::Draid { nparity, ndata, nspares, .. }, _) => {
-            format!("draid{nparity}:{ndata}d:{}c:{nspares}s-{id}", vdev.children.len())
-        }
-        (kind, _) if !kind.is_leaf() => format!("{}-{id}", kind.as_str()),
-        (_, Some(_)) if state == State::Unavail && vdev.guid.0 != 0 => vdev.guid.0.to_string(),
-        (kind, Some(path)) => leaf_name(kind.as_str(), vdev.guid, path, naming),
-        (kind, None) => format!("{}-{id}", kind.as_str()),
-    }
-}
-
-/// The name of a leaf that is at `path`.
-fn leaf_name(kind: &str, guid: Guid, path: &str, naming: Naming) -> String {
-    match path.rsplit('/').next() {
-        _ if naming.guids => guid.0.to_string(),
-        Some(last) if kind == VdevKind::Disk.as_str() && !naming.full && path.starts_with("/dev/") => {
-            last.to_owned()
-        }
-        _ => path.to_owned(),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::args::assignment;
 use crate::args::{Parsed, flag, property, value};
 use crate::client;
 use crate::command::{Command, Run, Typed};
+use crate::config;
 use crate::connect;
 use crate::messages::{Action, Failure, reason};
 use crate::open::NotOpen;
@@ -384,7 +385,7 @@ fn import_one(
             true => MissingLogs::GivenUp,
             false => MissingLogs::Refused,
         },
-        ..pool::Options::default()
+        ..config::options().map_err(NotOpen::from)?
     };
     let Some(pool) = open_once(found, options, wanted, action, console)? else { return Ok(()) };
     let guid = pool.guid();

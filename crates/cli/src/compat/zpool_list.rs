@@ -174,7 +174,7 @@ fn as_table(
             continue;
         }
         let mut last = Class::Normal;
-        for vdev in &values.view().shown(call.options.naming.or_variables(call)) {
+        for vdev in &values.view().listed(call.options.naming.or_variables(call)) {
             if vdev.class != last {
                 let dash = |(_, asked): &(String, Asked)| match asked {
                     Asked::Native(property) if property.name == "name" => vdev.class.heading().to_owned(),
@@ -295,7 +295,7 @@ fn as_json(
         object.insert("properties".to_owned(), Value::Object(properties));
         if call.options.vdevs {
             let (mut normal, mut classes) = (Map::new(), Map::new());
-            for vdev in &values.view().shown(call.options.naming.or_variables(call)) {
+            for vdev in &values.view().listed(call.options.naming.or_variables(call)) {
                 let value = vdev_json(values, vdev, words, raw, as_int);
                 match vdev.class {
                     Class::Normal => {
@@ -346,13 +346,16 @@ fn vdev_json(values: &PoolValues, vdev: &VdevView, words: &[String], raw: bool, 
     let mut object = Map::new();
     let mut add = |key: &str, value: Value| object.insert(key.to_owned(), value);
     add("name", vdev.name.clone().into());
-    add("vdev_type", vdev.kind.clone().into());
-    add("guid", json::scalar(&vdev.guid.0.to_string(), as_int));
-    if let Some(path) = &vdev.path {
-        add("path", path.clone().into());
+    // Of a removed vdev only its name and its figures are shown.
+    if !vdev.is_removed() {
+        add("vdev_type", vdev.kind.clone().into());
+        add("guid", json::scalar(&vdev.guid.0.to_string(), as_int));
+        if let Some(path) = &vdev.path {
+            add("path", path.clone().into());
+        }
+        add("class", vdev.class.word().into());
+        add("state", vdev.state.word().into());
     }
-    add("class", vdev.class.word().into());
-    add("state", vdev.state.word().into());
     let mut properties = Map::new();
     for word in words {
         let Some(asked @ Asked::Native(property)) = props::ask(word) else { continue };

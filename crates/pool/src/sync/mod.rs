@@ -3,6 +3,7 @@
 mod books;
 mod checkpoint;
 mod commit;
+mod condense;
 mod dataset;
 mod effects;
 mod evacuate;
@@ -76,7 +77,7 @@ pub(crate) fn sync_loop(inner: &Arc<Inner>, mut state: SyncState) {
                 let more =
                     state.freeing || state.ddt.is_freeing() || state.keeping.stage == Stage::Discarding;
                 inner.groups.synced(txg, state.allocator.allocatable(), settling, more);
-                if state.evacuating.is_some() && !inner.groups.limits.suspends_removal() {
+                if goes_on(inner, &state) {
                     inner.groups.go_on();
                 }
             }
@@ -98,6 +99,11 @@ impl Drop for Alarm<'_> {
             self.0.groups.fail(Arc::new(Error::Internal));
         }
     }
+}
+
+/// Whether the next txg has something to do for vdevs that are removed, or were.
+fn goes_on(inner: &Inner, state: &SyncState) -> bool {
+    state.evacuating.is_some() && !inner.groups.limits.suspends_removal() || state.condensing.is_some()
 }
 
 /// Bytes that the next txgs free.
@@ -160,7 +166,7 @@ fn sync_txg(inner: &Arc<Inner>, state: &mut SyncState, txg: Txg, mut closed: Clo
     zil::add_logged(inner, txg, &mut closed.frozen);
     let settling = !state.allocator.is_settled(txg);
     let waiting = state.freeing
-        || state.evacuating.is_some() && !inner.groups.limits.suspends_removal()
+        || goes_on(inner, state)
         || state.ddt.is_freeing()
         || matches!(state.keeping.stage, Stage::Wanted | Stage::Discarding)
         || inner.scrub.is_newer();
@@ -249,6 +255,7 @@ fn write_txg(
     syncing.keep_scan()?;
     syncing.free_waiting()?;
     syncing.evacuate()?;
+    syncing.condense()?;
     syncing.store_references()?;
     syncing.free_kept()?;
     let root = syncing.write_root()?;

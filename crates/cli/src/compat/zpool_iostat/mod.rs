@@ -413,7 +413,7 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
     let values = PoolValues::new(view)?;
     // Caches are looked for only where they are shown; a spare does nothing until it is no spare any more.
     let all_shown = verbose || !wanted.vdevs.is_empty();
-    let mut tree = if all_shown { view.shown(naming) } else { view.tree(naming) };
+    let mut tree = if all_shown { view.listed(naming) } else { view.tree(naming) };
     tree.retain(|vdev| vdev.class != Class::Spare);
     let mut all = Vec::new();
     if wanted.vdevs.is_empty() {
