@@ -1,11 +1,11 @@
 //! An open file system, volume or snapshot.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use dmu::{Objset, Policy};
 use dsl::available;
-use dsl::promises::{self, Answer, Own};
+use dsl::promises::{self, Answer};
 use dsl::room::Reach;
 use dsl::settings::Settings;
 use format::features::{self, Feature};
@@ -33,11 +33,11 @@ impl Dataset {
     /// If another thread panicked while renaming.
     #[must_use]
     pub fn name(&self) -> String {
-        self.name.read().expect("the name lock guards a plain store").clone()
+        self.name_lock().clone()
     }
 
     pub(crate) fn rename(&self, name: String) {
-        *self.name.write().expect("the name lock guards a plain store") = name;
+        *self.name_mut() = name;
     }
 
     /// Its objects.
@@ -131,11 +131,11 @@ impl Dataset {
     /// If another thread panicked while storing them.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
-        self.settings.read().expect("the settings lock guards a plain store").clone()
+        self.settings_lock().clone()
     }
 
     pub(crate) fn set_settings(&self, mut settings: Settings, policy: Policy) {
-        let mut known = self.settings.write().expect("the settings lock guards a plain store");
+        let mut known = self.settings_mut();
         settings.read_only &= !self.arriving.load(Ordering::Acquire);
         *known = Arc::new(settings);
         drop(known);
@@ -147,7 +147,7 @@ impl Dataset {
     /// # Panics
     /// If another thread panicked while storing its settings.
     pub fn lift_read_only(&self) {
-        let mut settings = self.settings.write().expect("the settings lock guards a plain store");
+        let mut settings = self.settings_mut();
         self.arriving.store(true, Ordering::Release);
         Arc::make_mut(&mut settings).read_only = false;
     }
@@ -178,7 +178,7 @@ impl Dataset {
     /// # Errors
     /// [`Error::Redacted`].
     pub fn check_complete(&self) -> Result<()> {
-        let marks = self.active_features.lock().expect("no code panics while holding the feature list");
+        let marks = self.marks();
         match marks.contains(features::REDACTED_DATASETS.guid) {
             true => Err(Error::Redacted(self.name())),
             false => Ok(()),
@@ -201,10 +201,6 @@ impl Dataset {
     /// Records that such settings changed. All caches of them are read again.
     pub fn revise(&self) {
         self.revision.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn own(&self) -> MutexGuard<'_, Own> {
-        self.own.lock().expect("no code panics while holding a dataset's limits")
     }
 
     /// Bytes that it refers to and bytes that are available to it within quotas and reservations, as of the last

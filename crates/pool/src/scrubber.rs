@@ -95,8 +95,9 @@ impl Scrubber {
     ///
     /// # Panics
     /// A thread panicked while it held the state.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding the scrub state")
+    pub fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
+        let lock = || self.state.lock().expect("no code panics while holding the scrub state");
+        Ranked::lock(Rank::Scrub, lock)
     }
 
     /// Takes the lock for starting, pausing or cancelling.
@@ -129,8 +130,8 @@ impl Scrubber {
     ///
     /// # Panics
     /// As [`Scrubber::lock`].
-    pub fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).expect("no code panics while holding the scrub state")
+    pub fn wait<'a>(&self, state: Ranked<MutexGuard<'a, State>>) -> Ranked<MutexGuard<'a, State>> {
+        state.wait(|state| self.changed.wait(state).expect("no code panics while holding the scrub state"))
     }
 
     /// The present order for the scrub thread. Blocks while the scrub is paused.

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dmu::{DirtyBudget, Objset, Policy};
 use dsl::info::DatasetInfo;
@@ -24,6 +24,7 @@ use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
 use storage::allocator::{Allocator, Space};
 use storage::host::{Disk, Host};
+use storage::rank::{Rank, Ranked};
 use storage::{Leaf, Storage, TxgRuns, Writer};
 
 use crate::accounts::{self, Accounts};
@@ -188,13 +189,13 @@ impl Inner {
     ///
     /// # Panics
     /// A thread panicked while it stored it.
-    pub fn info(&self) -> std::sync::RwLockReadGuard<'_, Info> {
-        self.info.read().expect("the info lock guards a plain store")
+    pub fn info(&self) -> Ranked<RwLockReadGuard<'_, Info>> {
+        Ranked::lock(Rank::Info, || self.info.read().expect("the info lock guards a plain store"))
     }
 
     /// Changes what `zpool list` and `zpool status` tell. For the sync thread.
-    pub(crate) fn info_mut(&self) -> RwLockWriteGuard<'_, Info> {
-        self.info.write().expect("the info lock guards a plain store")
+    pub(crate) fn info_mut(&self) -> Ranked<RwLockWriteGuard<'_, Info>> {
+        Ranked::lock(Rank::Info, || self.info.write().expect("the info lock guards a plain store"))
     }
 
     /// Encodes some of the open txg's records while the syncing txg is written to the disks.
@@ -340,16 +341,16 @@ pub struct Dataset {
     pub(crate) id: ObjectId,
     /// The DSL directory object in the MOS.
     pub(crate) dir: ObjectId,
-    pub(crate) name: RwLock<String>,
+    name: RwLock<String>,
     pub(crate) objset: Arc<Objset>,
     pub(crate) is_snapshot: bool,
-    pub(crate) settings: RwLock<Arc<Settings>>,
+    settings: RwLock<Arc<Settings>>,
     /// A stream is received into it, so it is writable even with `readonly=on`.
     pub(crate) arriving: AtomicBool,
     /// A mount has the option `rw`, which overrides the property `readonly`.
     pub(crate) mounted_writable: AtomicBool,
     /// Its own limits and use, as of the last sync.
-    pub(crate) own: Mutex<Own>,
+    own: Mutex<Own>,
     pub(crate) destroyed: AtomicBool,
     /// Generation of the settings that the file system itself stores.
     pub(crate) revision: AtomicU64,
@@ -358,7 +359,7 @@ pub struct Dataset {
     /// It stays open until the open txg is synced.
     pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
-    pub(crate) active_features: Mutex<BTreeSet<String>>,
+    marks: Mutex<BTreeSet<String>>,
 }
 
 /// What a dataset is opened with.
@@ -395,8 +396,36 @@ impl Dataset {
             revision: AtomicU64::new(0),
             log: Log::default(),
             listed: AtomicBool::new(false),
-            active_features: Mutex::new(marks),
+            marks: Mutex::new(marks),
         }
+    }
+
+    pub(crate) fn name_lock(&self) -> Ranked<RwLockReadGuard<'_, String>> {
+        Ranked::lock(Rank::Name, || self.name.read().expect("the name lock guards a plain store"))
+    }
+
+    pub(crate) fn name_mut(&self) -> Ranked<RwLockWriteGuard<'_, String>> {
+        Ranked::lock(Rank::Name, || self.name.write().expect("the name lock guards a plain store"))
+    }
+
+    pub(crate) fn settings_lock(&self) -> Ranked<RwLockReadGuard<'_, Arc<Settings>>> {
+        Ranked::lock(Rank::Settings, || self.settings.read().expect("the settings lock guards a plain store"))
+    }
+
+    pub(crate) fn settings_mut(&self) -> Ranked<RwLockWriteGuard<'_, Arc<Settings>>> {
+        Ranked::lock(Rank::Settings, || {
+            self.settings.write().expect("the settings lock guards a plain store")
+        })
+    }
+
+    pub(crate) fn own(&self) -> Ranked<MutexGuard<'_, Own>> {
+        let lock = || self.own.lock().expect("no code panics while holding a dataset's limits");
+        Ranked::lock(Rank::OwnLimits, lock)
+    }
+
+    pub(crate) fn marks(&self) -> Ranked<MutexGuard<'_, BTreeSet<String>>> {
+        let lock = || self.marks.lock().expect("no code panics while holding the feature list");
+        Ranked::lock(Rank::Marks, lock)
     }
 }
 

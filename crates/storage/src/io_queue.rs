@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use crate::rank::{Rank, Ranked};
 use crate::suspend::Suspension;
 use crate::tree::Tree;
 use crate::unflushed::KEPT_MAX;
@@ -125,8 +126,9 @@ struct Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Flight> {
-        self.flight.lock().expect("no code panics while holding the flight lock")
+    fn lock(&self) -> Ranked<MutexGuard<'_, Flight>> {
+        let lock = || self.flight.lock().expect("no code panics while holding the flight lock");
+        Ranked::lock(Rank::Flight, lock)
     }
 
     /// Tells whom it concerns whether the disks keep up.
@@ -134,8 +136,12 @@ impl Shared {
         self.deflate.set_saturated(flight.bytes > SATURATED);
     }
 
-    fn wait_for_landing<'a>(&self, flight: MutexGuard<'a, Flight>) -> MutexGuard<'a, Flight> {
-        self.landed.wait(flight).expect("no code panics while holding the flight lock")
+    fn wait_for_landing<'a>(&self, flight: Ranked<MutexGuard<'a, Flight>>) -> Ranked<MutexGuard<'a, Flight>> {
+        Shared::wait(&self.landed, flight)
+    }
+
+    fn wait<'a>(on: &Condvar, flight: Ranked<MutexGuard<'a, Flight>>) -> Ranked<MutexGuard<'a, Flight>> {
+        flight.wait(|flight| on.wait(flight).expect("no code panics while holding the flight lock"))
     }
 
     /// The next write for a thread; `None` at the end.
@@ -148,7 +154,7 @@ impl Shared {
             if flight.ended {
                 return None;
             }
-            flight = self.work.wait(flight).expect("no code panics while holding the flight lock");
+            flight = Shared::wait(&self.work, flight);
         }
     }
 

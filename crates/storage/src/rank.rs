@@ -13,6 +13,10 @@ pub enum Rank {
     ScrubTurn,
     /// What the crate `zpl` keeps of one open dataset, while it is made.
     Opened,
+    /// The turn to replay an intent log.
+    Replay,
+    /// The turn to change the size of a volume.
+    Resizing,
     /// Moves of directories to another parent.
     Renames,
     /// Names in directories; several in the order of their shards.
@@ -49,12 +53,30 @@ pub enum Rank {
     Object,
     /// The objects of an objset that the open txg changes.
     DirtyList,
+    /// The figures of a scrub.
+    Scrub,
     /// How each leaf takes part.
     Members,
     /// States on the disks that others read.
     Leases,
     /// The newest events.
     Events,
+    /// What a dataset may use, as of the last sync.
+    OwnLimits,
+    /// What the properties of a dataset mean for its users.
+    Settings,
+    /// The features that a dataset is marked with.
+    Marks,
+    /// The name of a dataset.
+    Name,
+    /// What `zpool list` and `zpool status` tell.
+    Info,
+    /// The open handles of a file system.
+    Handles,
+    /// What a session's front end holds; one part of the table at a time.
+    Held,
+    /// Writes on their way to devices.
+    Flight,
 }
 
 impl Rank {

@@ -256,7 +256,8 @@ impl Filesystem {
         self.inner.attributes.store(object, tx, znode)
     }
 
-    pub(crate) fn handles(&self) -> MutexGuard<'_, HashMap<ObjectId, Opened>> {
-        self.inner.handles.lock().expect("no code panics while holding the table of handles")
+    pub(crate) fn handles(&self) -> Ranked<MutexGuard<'_, HashMap<ObjectId, Opened>>> {
+        let lock = || self.inner.handles.lock().expect("no code panics while holding the table of handles");
+        Ranked::lock(Rank::Handles, lock)
     }
 }

@@ -10,7 +10,7 @@ pub(crate) mod space;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use format::blkptr::Block;
 use format::objset::ZilHeader;
@@ -117,12 +117,17 @@ pub(crate) struct Log {
     pub(crate) state: Mutex<State>,
     pub(crate) changed: Condvar,
     /// Held during a replay.
-    pub(crate) replay: Mutex<()>,
+    replay: Mutex<()>,
 }
 
 impl Log {
     pub(crate) fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
         Ranked::lock(Rank::Log, || self.state.lock().expect("no code panics while holding an intent log"))
+    }
+
+    /// The turn to replay the log: one replay at a time.
+    pub(crate) fn replay_turn(&self) -> Ranked<MutexGuard<'_, ()>> {
+        Ranked::lock(Rank::Replay, || self.replay.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// `txg` is durable: drops its notes.

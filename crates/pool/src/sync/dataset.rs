@@ -60,16 +60,10 @@ impl Syncing<'_> {
             (dataset.settings().dnode_slots > 1).then_some(&features::LARGE_DNODE),
         ];
         for feature in wanted.into_iter().flatten() {
-            let known = dataset
-                .active_features
-                .lock()
-                .expect("no code panics while holding the feature list")
-                .contains(feature.guid);
+            let known = dataset.marks().contains(feature.guid);
             if !known {
                 self.change(|dsl| dsl.mark_dataset(dataset.id, feature))?;
-                let mut marks =
-                    dataset.active_features.lock().expect("no code panics while holding the feature list");
-                marks.insert(feature.guid.to_owned());
+                dataset.marks().insert(feature.guid.to_owned());
             }
         }
         Ok(())

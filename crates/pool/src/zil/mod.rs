@@ -21,6 +21,7 @@ use format::crypt::Sealing;
 use format::zil::Record;
 use format::{BlockPtr, ObjectId};
 use storage::Record as Bytes;
+use storage::rank::Ranked;
 
 use crate::log::{Itx, NOTING, OFF, Phase, REPLAYING, chain};
 use crate::state::Dataset;
@@ -81,7 +82,7 @@ impl Dataset {
     /// Begins the replay; `None` when there is nothing to replay (any more).
     #[must_use]
     pub fn replay(&self) -> Option<Replay<'_>> {
-        let turn = self.log.replay.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let turn = self.log.replay_turn();
         let records = match &self.log.lock().phase {
             Phase::Replay(recovery) => recovery.header,
             _ => return None,
@@ -132,7 +133,7 @@ pub struct Replay<'a> {
     dataset: &'a Dataset,
     header: format::objset::ZilHeader,
     finished: bool,
-    _turn: MutexGuard<'a, ()>,
+    _turn: Ranked<MutexGuard<'a, ()>>,
 }
 
 impl Replay<'_> {

@@ -328,11 +328,16 @@ impl Scans for Pool {
     fn wait_scrub_for(&self, patience: Duration) -> Result<bool> {
         let state = self.inner().scrub.lock();
         let at_work = |state: &mut State| state.running && state.order == Order::Go;
-        let waited = self.inner().scrub.changed.wait_timeout_while(state, patience, at_work);
-        let (state, timeout) = waited.expect("no code panics while holding the scrub state");
+        let mut is_in_time = true;
+        let state = state.wait(|state| {
+            let waited = self.inner().scrub.changed.wait_timeout_while(state, patience, at_work);
+            let (state, timeout) = waited.expect("no code panics while holding the scrub state");
+            is_in_time = !timeout.timed_out();
+            state
+        });
         match &state.failed {
             Some(why) => Err(Error::Unfinished(why.clone())),
-            None => Ok(!timeout.timed_out()),
+            None => Ok(is_in_time),
         }
     }
 

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use dmu::rank::{Rank, Ranked};
+
 use crate::{Filesystem, ObjectId, Result, Stat};
 
 const SHARDS: usize = 64;
@@ -50,6 +52,13 @@ pub struct Handles {
     dropping: AtomicBool,
 }
 
+/// A part of the table.
+type Shard<'a> = Ranked<MutexGuard<'a, HashMap<ObjectId, Node>>>;
+
+fn shard(shard: &Mutex<HashMap<ObjectId, Node>>) -> Shard<'_> {
+    Ranked::lock(Rank::Held, || shard.lock().expect("no code panics while holding the handles"))
+}
+
 impl Handles {
     pub(crate) fn new() -> Handles {
         Handles {
@@ -60,9 +69,8 @@ impl Handles {
         }
     }
 
-    fn shard(&self, id: ObjectId) -> MutexGuard<'_, HashMap<ObjectId, Node>> {
-        let shard = &self.shards[(id.0 % SHARDS as u64) as usize];
-        shard.lock().expect("no code panics while holding the handles")
+    fn shard(&self, id: ObjectId) -> Shard<'_> {
+        shard(&self.shards[(id.0 % SHARDS as u64) as usize])
     }
 
     /// Counts one more use of `id` by the front end. Returns how often the number was reused.
@@ -182,7 +190,7 @@ impl Handles {
     #[must_use]
     pub fn all(&self) -> Vec<ObjectId> {
         let ids = |shard: &Mutex<HashMap<ObjectId, Node>>| -> Vec<ObjectId> {
-            shard.lock().expect("no code panics while holding the handles").keys().copied().collect()
+            self::shard(shard).keys().copied().collect()
         };
         self.shards.iter().flat_map(ids).collect()
     }

@@ -5,6 +5,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use dmu::rank::{Rank, Ranked};
 use dmu::zap;
 use format::zap::Value;
 use pool::Hold;
@@ -27,7 +28,8 @@ impl Volume {
         }
         let dataset = &self.inner.dataset;
         dataset.check_writable()?;
-        let _turn = self.inner.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = || self.inner.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = Ranked::lock(Rank::Resizing, turn);
         // A change of the size that a crash interrupted may have left blocks after the end.
         self.free_behind(self.size())?;
         dataset.wait_for_room();
