@@ -123,18 +123,18 @@ impl Objects {
     /// New, empty ones.
     pub(crate) fn create(mos: &Mos, tx: &Tx, counts: bool) -> Result<Objects> {
         let (mapping, counts) = Objects::create_mapping(mos, tx, counts)?;
-        let births = Objects::new(mos, tx, ObjectType::UINT64_METADATA, 8)?.id();
+        let births = Objects::new_object(mos, tx, ObjectType::UINT64_METADATA, 8)?.id();
         Ok(Objects { mapping, births, counts })
     }
 
-    fn new(mos: &Mos, tx: &Tx, object_type: ObjectType, bonus: usize) -> Result<Arc<Object>> {
+    fn new_object(mos: &Mos, tx: &Tx, object_type: ObjectType, bonus: usize) -> Result<Arc<Object>> {
         let new = NewObject::plain(object_type).block_size(BLOCK);
         mos.create(tx, if bonus == 0 { new } else { new.bonus(object_type, vec![0; bonus]) })
     }
 
     /// A new mapping, with its counts where the pool has them.
     pub(crate) fn create_mapping(mos: &Mos, tx: &Tx, counts: bool) -> Result<(ObjectId, Option<ObjectId>)> {
-        let new = |object_type, bonus| Objects::new(mos, tx, object_type, bonus);
+        let new = |object_type, bonus| Objects::new_object(mos, tx, object_type, bonus);
         let counts = if counts { Some(new(ObjectType::UINT32_METADATA, 0)?.id()) } else { None };
         let mapping = new(ObjectType::UINT64_METADATA, if counts.is_some() { BONUS } else { BONUS - 8 })?;
         if let Some(counts) = counts {

@@ -90,9 +90,9 @@ fn a_completing_stream_also_brings_the_last_blocks_of_files() {
     ];
     for (name, sent, more) in cases {
         let (sent, theirs) = (records(&sent), records(&theirs(dir.path(), name)));
-        let (mut here, mut there) = (sent.iter().peekable(), theirs.iter().peekable());
+        let (here, mut there) = (sent.iter().peekable(), theirs.iter().peekable());
         let mut added = 0;
-        while let Some((record, payload)) = here.next() {
+        for (record, payload) in here {
             if there.peek().is_some_and(|next| **next == (record.clone(), payload.clone())) {
                 there.next();
             } else if matches!(record, Record::End(_)) {

@@ -340,8 +340,8 @@ mod tests {
 
     fn common(walks: &[&[(Place, Place)]]) -> Vec<(Place, Place)> {
         let walk = |spans: &&[(Place, Place)]| {
-            let spans = spans.to_vec().into_iter().map(|(start, end)| Ok(Span { start, end }));
-            joined(spans).peekable()
+            let spans: Vec<_> = spans.iter().map(|&(start, end)| Ok(Span { start, end })).collect();
+            joined(spans.into_iter()).peekable()
         };
         let found = Common { walks: walks.iter().map(walk).collect(), at: (1, 0) };
         found.map(|span| span.unwrap()).map(|span| (span.start, span.end)).collect()

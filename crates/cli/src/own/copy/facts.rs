@@ -54,6 +54,7 @@ impl Facts {
     ///
     /// # Errors
     /// A kind of file that no pool can hold.
+    #[allow(clippy::unnecessary_cast, reason = "st_nlink has 32 bits on aarch64 and 64 on x86-64")]
     pub fn of_local(stat: &Stat) -> Result<Facts, CopyError> {
         let time = |secs, nanos| Time { secs, nanos };
         let kind = kind_of(FileType::from_raw_mode(stat.st_mode));
@@ -64,7 +65,7 @@ impl Facts {
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
-            nlink: stat.st_nlink,
+            nlink: stat.st_nlink as u64,
             size,
             atime: time(stat.st_atime, stat.st_atime_nsec),
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
