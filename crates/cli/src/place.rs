@@ -87,6 +87,15 @@ impl Place {
         }
     }
 
+    /// The place, if it is one in a pool.
+    #[must_use]
+    pub fn in_pool(&self) -> Option<&PoolPath> {
+        match self {
+            Place::InPool(place) => Some(place),
+            Place::Local(_) => None,
+        }
+    }
+
     /// Reads an operand that must be a place in a pool.
     ///
     /// # Errors

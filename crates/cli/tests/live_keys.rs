@@ -243,6 +243,29 @@ fn commands_that_read_use_the_server(live: &Live) {
     assert!(checked.err.contains(unseen), "{checked:?}");
 }
 
+/// Files of a file system whose key the server has can be read without the mount.
+fn files_are_read_by_the_server(live: &Live) {
+    let listed = live.run(&["ls", "tank/secret/child"]).good();
+    assert!(listed.contains("file\n"), "{listed}");
+    let whole = fs::read(live.path("mnt/secret/child/file")).expect("the mount has it");
+    for place in ["tank/secret/child:/file", "tank/secret/child@sent:/file"] {
+        let cat = live.command(&["cat", place]).output().expect("it starts");
+        assert!(
+            cat.status.success() && cat.stdout == whole,
+            "{place}: {}",
+            String::from_utf8_lossy(&cat.stderr)
+        );
+    }
+    live.run(&["cp", "-rp", "tank/secret/child:/", "copied"]).good();
+    assert_eq!(fs::read(live.path("copied/file")).expect("it was copied"), whole);
+    live.run(&["du", "-s", "tank/secret/child@sent"]).good();
+    live.run(&["tree", "tank/secret/child:"]).good();
+    live.run(&["stat", "tank/secret/child:/file"]).good();
+    live.run(&["usage", "tank/secret/child"]).good();
+    let tar = live.command(&["tar", "-c", "tank/secret/child"]).output().expect("it starts");
+    assert!(tar.status.success() && tar.stdout.windows(4).any(|four| four == b"file"));
+}
+
 fn streamed(live: &Live, words: &[&str]) -> Vec<u8> {
     let stream = live.command(words).output().expect("it starts");
     assert!(stream.status.success(), "{words:?}: {}", String::from_utf8_lossy(&stream.stderr));
@@ -291,6 +314,7 @@ fn a_file_system_is_encrypted_written_and_locked_and_no_key_stays_behind() {
 
     sends_decrypted(&live);
     commands_that_read_use_the_server(&live);
+    files_are_read_by_the_server(&live);
     live.run(&["zfs", "unmount", "-u", "tank/secret"]).good();
     assert_eq!(status(&live, "tank/secret/child"), "unavailable");
     let locked = live.run(&["zfs", "send", "tank/secret/child@sent"]);

@@ -17,7 +17,6 @@ pub static COMMAND: Command = Command {
     syntax: &["redact SNAPSHOT BOOKMARK SNAPSHOT…"],
     examples: &[
         "zfs redact tank/data@monday public tank/clean@checked",
-        "zfs send --redact public tank/data@monday | zfs receive backup/public",
     ],
     targets: Targets::First,
     beside: Beside::TakesTurns,

@@ -33,6 +33,7 @@ pub static COMMAND: Command = Command {
         "zfs send tank/home@monday | zfs receive backup/home",
         "zfs send -i @monday tank/home@friday > friday.zfs",
         "zfs send -nv -R tank@friday",
+        "zfs send --redact public tank/data@monday | zfs receive backup/public",
     ],
     options: &[
         flag("R|replicate", "with everything below, all snapshots and properties"),

@@ -8,10 +8,53 @@ use crate::client::{broken, send, server_of};
 use crate::messages::Failure;
 use crate::open::pool_of;
 use crate::out::Console;
+use crate::place::PoolPath;
 use crate::stop::{INTERRUPTED, Stop, no_signals};
 
 /// How often a waiting client looks whether it was told to stop.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// Has a command that reads files carried out by the server of their pool, if that server has keys of encrypted datasets: this
+/// process has none. `None` if it has none either.
+///
+/// # Errors
+/// That server cannot be used.
+pub fn forward_to_keys(
+    command: &str,
+    read: &[&PoolPath],
+    words: &[OsString],
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<Option<u8>, Failure> {
+    let Some(first) = read.first() else { return Ok(None) };
+    let pool = pool_of(&first.dataset);
+    if read.iter().any(|place| pool_of(&place.dataset) != pool) {
+        return Ok(None);
+    }
+    let status = server_of(pool, around)?.map(|client| client.status());
+    if status.and_then(Result::ok).is_none_or(|status| status.keys.is_empty()) {
+        return Ok(None);
+    }
+    // The name of the command may be that of a dataset, too.
+    let command = words.iter().position(|word| *word == *command);
+    let places = command.map_or(0, |at| at + 1);
+    let mut words = words.to_vec();
+    for word in &mut words[places..] {
+        *word = whole_place(word, read);
+    }
+    forward(&[first.dataset.as_str()], &words, around, console)
+}
+
+/// A word that names one of these datasets alone, as the place of its root. The server has another working folder, in which a
+/// file may have the name of the dataset.
+fn whole_place(word: &OsString, read: &[&PoolPath]) -> OsString {
+    let is_root =
+        |place: &&&PoolPath| word.to_str() == Some(place.dataset_name().as_str()) && place.path == b"/";
+    match read.iter().find(is_root) {
+        Some(place) => format!("{}:/", place.dataset_name()).into(),
+        None => word.clone(),
+    }
+}
 
 /// Has one of cenote's own commands carried out by the server of the pool it changes; `None` if that has none.
 ///

@@ -18,7 +18,7 @@ const COMMANDS: [&str; 2] = ["zpool", "zfs"];
 /// Arguments of `install-links`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The links are zpool, zfs, mount.zfs and mount.fuse.zfs. mount(8) looks for its helpers in /sbin alone, so root names \
+A folder that is not there is made. The links are zpool, zfs, mount.zfs and mount.fuse.zfs. mount(8) looks for its helpers in /sbin alone, so root names \
 /usr/sbin. A file that is no link to cenote stays as it is, and nothing is done then.
 
 Examples:
@@ -61,6 +61,9 @@ pub fn run(args: &InstallLinks, console: &mut Console) -> Result<(), Failure> {
     let failed = |verb: &str, path: &Path, error: &std::io::Error| {
         Failure::refused(format!("cannot {verb} '{}': {}", path.display(), io_words(error)))
     };
+    if args.folder.is_some() && !args.remove {
+        fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, &error))?;
+    }
     let meta = fs::metadata(&folder).map_err(|error| failed("open", &folder, &error))?;
     if !meta.is_dir() {
         return Err(Failure::refused(format!("'{}' is not a folder", folder.display())));

@@ -47,7 +47,7 @@ pub(crate) use self::usage::Usage;
 use crate::around::Surroundings;
 use crate::command::Program;
 use crate::messages::Failure;
-use crate::place::Place;
+use crate::place::{Place, PoolPath};
 use crate::{out, programs};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -204,7 +204,10 @@ pub fn main(
         Command::Zpool(words) => programs::run(Program::Zpool, words.words, &around, console),
         command => {
             let mut console = console;
-            let forwarded = held::forward(&command.held(), &words, &around, &mut console);
+            let forwarded = match command.held().as_slice() {
+                [] => held::forward_to_keys(command.name(), &command.read(), &words, &around, &mut console),
+                held => held::forward(held, &words, &around, &mut console),
+            };
             let ended = match forwarded {
                 Ok(Some(status)) => Ok(status),
                 Ok(None) => match &command {
@@ -238,6 +241,13 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
         | Command::Rm(_)
         | Command::Mkdir(_)
         | Command::Mv(_)
+        | Command::Ls(_)
+        | Command::Tree(_)
+        | Command::Cat(_)
+        | Command::Stat(_)
+        | Command::Du(_)
+        | Command::Usage(_)
+        | Command::Tar(Tar { extract: false, .. })
         | Command::Engines(_)
         | Command::Cache(_)
         | Command::Export(_)
@@ -262,6 +272,21 @@ impl Command {
             Command::Tune(tune) => tune.split().0.into_iter().collect(),
             Command::Cache(cache) => vec![cache.pool.as_str()],
             Command::Engines(engines) => engines.pool.as_deref().into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Places in pools whose files it reads and does not change.
+    fn read(&self) -> Vec<&PoolPath> {
+        match self {
+            Command::Cp(Cp { sources, .. }) => sources.iter().filter_map(Place::in_pool).collect(),
+            Command::Ls(Ls { places, .. })
+            | Command::Tree(Tree { places, .. })
+            | Command::Cat(Cat { places })
+            | Command::Stat(Stat { places, .. })
+            | Command::Du(Du { places, .. })
+            | Command::Usage(usage::Usage { places, .. }) => places.iter().collect(),
+            Command::Tar(Tar { extract: false, place, .. }) => vec![place],
             _ => Vec::new(),
         }
     }

@@ -126,6 +126,7 @@ pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Resul
         return Err(Failure::refused(format!("'{name}' lies in '{top}': a backup belongs in another place")));
     }
     let datasets = datasets(&zfs, top, args.recursive)?;
+    expect_place(&zfs, top, &destination)?;
     let is_new = given.is_none();
     let name = match given {
         Some(name) => name,
@@ -139,6 +140,19 @@ pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Resul
         }
     }
     Ok(())
+}
+
+/// Refuses a destination below a dataset that does not exist, before a snapshot is made that nothing would remove.
+fn expect_place(zfs: &Zfs, top: &str, destination: &Destination) -> Result<(), Failure> {
+    let Destination::Dataset(name) = destination else { return Ok(()) };
+    let above = name.rsplit_once('/').map_or(name.as_str(), |(above, _)| above);
+    match zfs.read(&["list", "-H", "-o", "name", above]) {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let line = format!("cannot back up '{top}' to '{name}': there is no dataset '{above}'");
+            Err(Failure::refused(line).hint("nothing was changed; import the pool of the destination first"))
+        }
+    }
 }
 
 /// Makes the snapshot that is sent; gives its name behind the `@`.
