@@ -15,9 +15,7 @@ pub static COMMAND: Command = Command {
     name: "redact",
     about: "makes a bookmark of the blocks of a snapshot that its clones changed, for streams that leave them out",
     syntax: &["redact SNAPSHOT BOOKMARK SNAPSHOT…"],
-    examples: &[
-        "zfs redact tank/data@monday public tank/clean@checked",
-    ],
+    examples: &["zfs redact tank/data@monday public tank/clean@checked"],
     targets: Targets::First,
     beside: Beside::TakesTurns,
     run: Run::Here(run),
