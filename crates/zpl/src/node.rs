@@ -14,6 +14,9 @@ use crate::stat::{FileKind, SetAttr, Stat};
 use crate::xattr_log::Told;
 use crate::{Error, Filesystem, Result};
 
+/// The longest step, in nanoseconds, of the clock that times of files come from. Since Linux 6.13 the kernel's times can be
+/// ahead of that clock by up to a step, because other file systems ask for finer ones.
+const CLOCK_STEP: i128 = 10_000_000;
 /// Owner shown for an id that is no POSIX id (a Windows SID behind an FUID).
 const NOBODY: u32 = 65534;
 
@@ -211,7 +214,12 @@ impl Filesystem {
 /// the two times of a write, and they are older than the last change of the file. The file may have become immutable since.
 fn reports_late_write(set: &SetAttr, znode: &Znode) -> bool {
     let times = SetAttr { mtime: set.mtime, ctime: set.ctime, ..SetAttr::default() };
-    set.mtime.is_some() && set.ctime.is_some_and(|ctime| ctime <= znode.ctime) && *set == times
+    let is_older = |ctime: Time| nanoseconds(ctime) <= nanoseconds(znode.ctime) + CLOCK_STEP;
+    set.mtime.is_some() && set.ctime.is_some_and(is_older) && *set == times
+}
+
+fn nanoseconds(time: Time) -> i128 {
+    i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
 /// Whether an access at `now` changes the access time under `relatime`: it is older than the last change, or a day old.
