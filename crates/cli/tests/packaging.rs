@@ -200,10 +200,12 @@ fn links_are_made_and_removed_and_nothing_of_others_is_touched() {
     assert_eq!(list(), ["mount.fuse.zfs", "mount.zfs", "zfs"]);
     bed.run(&["install-links", "--remove", "bin"]).good();
     assert_eq!(list(), ["zfs"]);
-    for place in ["none", "bin/zfs"] {
-        let refused = bed.run(&["install-links", place]);
+    for words in [&["install-links", "bin/zfs"][..], &["install-links", "--remove", "none"]] {
+        let refused = bed.run(words);
         assert!(refused.status == 1 && refused.err.lines().count() == 1, "{refused:?}");
     }
+    assert!(!bed.path("none").exists());
+    assert_eq!(bed.run(&["install-links", "new/bin"]).good().lines().count(), 4, "the folder is made");
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub fn run(args: &InstallLinks, console: &mut Console) -> Result<(), Failure> {
     let failed = |verb: &str, path: &Path, error: &std::io::Error| {
         Failure::refused(format!("cannot {verb} '{}': {}", path.display(), io_words(error)))
     };
-    if args.folder.is_some() && !args.remove {
+    if !args.remove && !folder.exists() {
         fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, &error))?;
     }
     let meta = fs::metadata(&folder).map_err(|error| failed("open", &folder, &error))?;
