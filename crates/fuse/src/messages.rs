@@ -25,6 +25,7 @@ use crate::interrupts;
 use crate::ioctl::Ioctl;
 use crate::kept::Kept;
 use crate::limits::CAPABILITY;
+use crate::progress::cached_pages;
 use crate::replies::{reply_created, reply_empty, reply_entry, reply_sized, reply_written};
 use crate::xattrs::mode_of;
 
@@ -365,10 +366,7 @@ impl fuser::Filesystem for Bridge {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // Pages of the kernel's cache: no program waits for them.
-        let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let pages = if is_cached { data.len().div_ceil(rustix::param::page_size()) } else { 0 };
-        let taken = self.progress.take(pages as u64);
+        let taken = self.progress.take(cached_pages(write_flags, data));
         let (at, by) = (Position { file: self.id(ino), offset }, caller::of(req));
         let change = interrupts::Change::of_current(&self.interrupts);
         if self.permits.take() {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use fuser::WriteFlags;
 use rustix::param::page_size;
 
 use crate::kept::Kept;
@@ -30,6 +31,12 @@ pub(crate) struct Progress {
     waiting: (Mutex<()>, Condvar),
     /// Bytes of data that waited for a permit in their message, and as a copy.
     queued: (AtomicU64, AtomicU64),
+}
+
+/// Pages of the kernel's cache that a write brings, for which no program waits; 0 for a write that a program waits for.
+pub(crate) fn cached_pages(flags: WriteFlags, data: &[u8]) -> u64 {
+    let is_cached = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+    if is_cached { data.len().div_ceil(page_size()) as u64 } else { 0 }
 }
 
 /// No message is being served, and none is begun before this is dropped.

@@ -22,6 +22,7 @@ use crate::bridge::Bridge;
 use crate::contents::{Sought, allocation};
 use crate::errno::{self, Answer};
 use crate::limits::{CAPABILITY, CAPABILITY_LEN};
+use crate::progress::cached_pages;
 use crate::replies::{Entry, reply_empty, reply_sized, reply_written};
 use crate::shared::Shared;
 
@@ -262,11 +263,10 @@ impl Filesystem for VolumeFile {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let pages = if is_cached { data.len().div_ceil(rustix::param::page_size()) } else { 0 };
+        let pages = cached_pages(write_flags, data);
         let (volume, data) = (self.volume.clone(), data.to_vec());
         let bytes = data.len() as u64;
-        self.head.change_of(pages as u64, bytes, move |bridge| {
+        self.head.change_of(pages, bytes, move |bridge| {
             let written = bridge.answer(|| write_range(&volume, offset, &data));
             if written.is_err_and(|errno| errno == Errno::EROFS) {
                 // Data that a program wrote to a mapping of the file is in the page cache and must be dropped.
