@@ -8,6 +8,7 @@
 //! has logs (feature `fast_dedup`). What is in logs is in memory, too. The stores stay on the disks.
 
 mod flush;
+mod forecast;
 mod log;
 mod prune;
 mod store;
@@ -29,6 +30,7 @@ use crate::Result;
 use crate::features::Features;
 use crate::mos::DIRECTORY;
 
+pub use self::forecast::Forecast;
 pub(crate) use self::prune::Cut;
 pub use self::store::{Figures, Store};
 

@@ -106,7 +106,7 @@ pub use aux_vdevs::{AuxKind, AuxVdev};
 pub use brt::Clones;
 pub use checkpoint::Checkpoint;
 pub use create::CreateSpec;
-pub use ddt::Figures;
+pub use ddt::{Figures, Forecast};
 pub use discover::{Found, discover, partitions_of, why_no_pool};
 pub use dsl::delegation::Grant;
 pub use dsl::info::DatasetInfo;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-use super::dedup::{self, Dedup};
+use super::dedup::{self, Dedup, Stored};
 use super::encode::{Encoder, Piece, Setting, records};
 use super::group::Group;
 use super::material::{FileEntry, Material};
@@ -17,15 +17,17 @@ const TWINS: usize = 8;
 /// Bytes of a file's beginning and of its end.
 const END: u64 = 4096;
 
-/// What deduplication would do, after reading everything that can be read. Different records are encoded as `setting` says.
+/// What deduplication would do, after reading everything that can be read. Different records are encoded as `setting`
+/// says. A txg writes `txg_bytes`.
 pub(crate) fn exact_dedup(
     material: &Material,
     encoder: &Encoder,
     setting: Setting,
+    txg_bytes: u64,
     watch: &dyn Watch,
 ) -> Result<Dedup> {
     let Setting { compression, recordsize } = setting;
-    let mut counter = dedup::Counter::new();
+    let mut counter = dedup::Counter::new(txg_bytes);
     let (mut done, mut failed) = (0, false);
     for entry in material.files.iter().filter(|entry| entry.size > 0) {
         let runs = piece_runs(entry.size, entry.parts.as_deref(), recordsize);
@@ -40,7 +42,7 @@ pub(crate) fn exact_dedup(
                     let data = std::iter::once(0..piece.bytes.len()).collect();
                     let piece = Piece { file_size: entry.size, bytes: piece.bytes, data };
                     for record in records(&piece, recordsize) {
-                        counter.add(&record, || encoder.stored_bytes(compression, &record) as u32);
+                        counter.add(&record, || encoder.stored(compression, &record));
                     }
                 }
                 // It vanished meanwhile, or became shorter.
@@ -50,7 +52,8 @@ pub(crate) fn exact_dedup(
             watch.event(Event::Loading { bytes: done, total: material.bytes });
         }
     }
-    Ok(counter.result(recordsize, material.complete() && material.unreadable == 0 && !failed))
+    let all = material.complete() && material.unreadable == 0 && !failed;
+    Ok(counter.result(recordsize, encoder.ashift, all))
 }
 
 /// The effect of deduplication from the sample: exact if the sample is everything, otherwise a lower bound. Files are
@@ -63,16 +66,18 @@ pub(crate) fn bounded_dedup(
 ) -> Result<Dedup> {
     let Group { looked, encoder, .. } = group;
     let recordsize = encoder.settings.first().map_or(128 << 10, |setting| setting.recordsize);
-    let mut counter = dedup::Counter::new();
-    looked.hashes.iter().for_each(|(hash, len)| counter.add_hash(*hash, || *len));
-    let sampled = counter.result(recordsize, true);
+    let mut counter = dedup::Counter::new(u64::MAX);
+    for (hash, len) in &looked.hashes {
+        counter.add_hash(*hash, (*len).into(), || Stored::plain(*hash, *len));
+    }
+    let sampled = counter.result(recordsize, encoder.ashift, true);
     if looked.complete && material.complete() && material.unreadable == 0 {
         return Ok(sampled);
     }
     let bytes = material.bytes as f64;
     let copies = likely_copies(material, until, watch)?.max(bytes * (1.0 - 1.0 / sampled.ratio));
     let records = looked.hashes.len() as f64 * bytes / looked.bytes.max(1) as f64;
-    Ok(dedup::lower_bound(recordsize, bytes, copies, records))
+    Ok(dedup::lower_bound(recordsize, encoder.ashift, bytes, copies, records))
 }
 
 /// Bytes of files that have the size, the beginning and the end of another one.
@@ -187,9 +192,9 @@ mod tests {
         let before = material(dir.path());
         let setting = Setting { compression: format::compression::CompressionSetting::LZ4, recordsize: 4096 };
         let encoder = Encoder::new(vec![setting], 12, super::super::layout::Layout::Stripe);
-        assert!(exact_dedup(&before, &encoder, setting, &Deaf).unwrap().exact);
+        assert!(exact_dedup(&before, &encoder, setting, 1 << 30, &Deaf).unwrap().exact);
         std::fs::remove_file(dir.path().join("b")).unwrap();
-        let dedup = exact_dedup(&before, &encoder, setting, &Deaf).unwrap();
+        let dedup = exact_dedup(&before, &encoder, setting, 1 << 30, &Deaf).unwrap();
         assert!(!dedup.exact && dedup.verdict.contains("could be read"), "{dedup:?}");
     }
 }

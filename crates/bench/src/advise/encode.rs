@@ -16,6 +16,7 @@ use format::{ChecksumKind, Compression};
 use rustix::time::{ClockId, clock_gettime};
 use storage::{Deflate, Encoded, Encoding, Guard, GzipEngine, Recipe, Record};
 
+use super::dedup::Stored;
 use super::layout::Layout;
 
 /// Steps of the size of a file with one block.
@@ -98,12 +99,23 @@ impl Encoder {
         outcomes
     }
 
-    /// Bytes that `used` counts for a record of a dataset with `dedup`, which holds no block in a pointer.
-    pub(crate) fn stored_bytes(&self, compression: CompressionSetting, record: &Record) -> u64 {
-        let recipe = Recipe { embed: false, ..self.recipe(compression) };
+    /// A record of a dataset with `dedup`, which holds no block in a pointer.
+    pub(crate) fn stored(&self, compression: CompressionSetting, record: &Record) -> Stored {
+        let recipe = Recipe { embed: false, checksum: ChecksumKind::Sha256, ..self.recipe(compression) };
         let salt = Salt::none();
         let encoding = Encoding { recipe, deflate: &self.deflate, salt: &salt, guard: Guard::default() };
-        self.sizes(std::slice::from_ref(record), &[encoding.encode(record)]).used
+        let encoded = encoding.encode(record);
+        let Outcome { used, raw, .. } =
+            self.sizes(std::slice::from_ref(record), std::slice::from_ref(&encoded));
+        let (psize, compression, word) = match &encoded {
+            Encoded::Stored { payload, compression, .. } => {
+                let checksum = codec::checksum(ChecksumKind::Sha256, payload.bytes(), &salt);
+                (payload.bytes().len(), *compression, checksum.0[0])
+            }
+            _ => (0, Compression::Off, 0),
+        };
+        let (used, asize) = (used as u32, raw as u32);
+        Stored { used, asize, word, lsize: record.len() as u32, psize: psize as u32, compression }
     }
 
     fn recipe(&self, compression: CompressionSetting) -> Recipe {

@@ -79,6 +79,9 @@ const COPIES_TIME: f64 = 0.1;
 const COPIES_PART: f64 = 0.0005;
 /// As good as no limit.
 const MOST_SECONDS: f64 = 1e6;
+/// What a txg writes: so many seconds of the disk's rate, and of this rate if nobody knows it.
+const TXG_SECONDS: f64 = 5.0;
+const SOME_RATE: f64 = 1e8;
 /// Up to so many bytes all may be read, as far as there is time; of more, this part, but so many in any case.
 const WHOLE_MAX: u64 = 1 << 30;
 const BYTES_PART: f64 = 0.009;
@@ -254,7 +257,8 @@ fn deduplication(
     }
     let is_pick = |of: &Configuration| of.compression == pick.compression && of.recordsize == pick.recordsize;
     let at = whole.configurations.iter().position(is_pick).unwrap_or(0);
-    exact_dedup(material, &group.encoder, settings[at], watch)
+    let txg_bytes = TXG_SECONDS * question.target.disk_write.unwrap_or(SOME_RATE);
+    exact_dedup(material, &group.encoder, settings[at], txg_bytes as u64, watch)
 }
 
 /// All that is asked for, each on one thread.

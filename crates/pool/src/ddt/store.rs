@@ -21,9 +21,9 @@ use crate::mos::DIRECTORY;
 
 /// log2 of the bytes of a block of a store, as in OpenZFS 2.1. Later versions use larger blocks; each change of an entry
 /// writes a whole block.
-const BLOCK_SHIFT: u32 = 12;
+pub(super) const BLOCK_SHIFT: u32 = 12;
 /// log2 of the bytes of an indirect block.
-const INDIRECT_SHIFT: u8 = 15;
+pub(super) const INDIRECT_SHIFT: u8 = 15;
 /// What a value decodes to: an entry of a table of this kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -86,7 +86,7 @@ fn unpack(value: &Value, table: Kind) -> Result<Entry, Corrupt> {
     }
 }
 
-fn pack(entry: &Entry, table: Kind) -> Value {
+pub(super) fn pack(entry: &Entry, table: Kind) -> Value {
     let (legacy, flat);
     let raw: &[u8] = match table {
         Kind::Legacy => {
