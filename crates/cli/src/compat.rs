@@ -123,6 +123,7 @@ mod zpool_split;
 mod zpool_status;
 mod zpool_status_advice;
 mod zpool_status_dedup;
+mod zpool_status_moves;
 mod zpool_sync;
 mod zpool_trim;
 pub(crate) mod zpool_upgrade;

@@ -55,6 +55,7 @@ const READABLE: &[&str] = &[
     "block_cloning",
     "vdev_zaps_v2",
     "redaction_list_spill",
+    "raidz_expansion",
     "fast_dedup",
     "longname",
     "large_microzap",
@@ -104,6 +105,7 @@ const WRITABLE: &[&str] = &[
     "fast_dedup",
     "block_cloning",
     "vdev_zaps_v2",
+    "raidz_expansion",
     "longname",
     "large_microzap",
     "block_cloning_endian",
@@ -272,5 +274,31 @@ impl Features {
     /// All guids the pool knows with their counts, also those this build does not.
     pub fn all(&self) -> &BTreeMap<String, u64> {
         &self.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_features_says_what_is_read_and_written() {
+        let page = include_str!("../../../docs/compatibility.md");
+        let rows: Vec<Vec<&str>> =
+            page.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        for feature in features::ALL {
+            let written = WRITABLE.contains(&feature.name);
+            // A feature of this kind keeps nobody from reading.
+            let read = READABLE.contains(&feature.name) || feature.read_only_compatible;
+            let name = format!("`{}`", feature.name);
+            let row = rows.iter().find(|row| row.get(1) == Some(&name.as_str()));
+            let row = row.unwrap_or_else(|| panic!("docs/compatibility.md has no row for {name}"));
+            assert_eq!(row[3..5], [yes(read), yes(written)], "{name}");
+        }
+        for name in WRITABLE.iter().chain(READABLE) {
+            assert!(features::by_name(name).is_some(), "{name} is a feature");
+        }
+        assert!(WRITABLE.iter().all(|name| READABLE.contains(name)), "what is written is read");
     }
 }

@@ -13,6 +13,7 @@ use format::{ByteOrder, Guid, ObjectId, Txg, VdevId};
 use storage::Storage;
 use storage::allocator::{Allocator, METASLABS_MAX};
 use storage::host::{Access, Disk};
+use storage::layout::Spread;
 
 use crate::brt::Brt;
 use crate::checkpoint::{self, Keeping};
@@ -139,6 +140,11 @@ impl Read {
         }
         if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
             return Ok(Some(why));
+        }
+        if opened.uberblock.raidz_reflow != 0 || is_growing(storage, opened.uberblock.txg) {
+            return Ok(Some(
+                "the expansion of a raidz vdev ended only now: OpenZFS must import it first".into(),
+            ));
         }
         if let Some(why) = redundancy::may_return(config, storage, options.state.is_some()) {
             return Ok(Some(why));
@@ -556,6 +562,12 @@ fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
         }
         found => found,
     }
+}
+
+/// Whether blocks of the next txg do not count with all children of a raidz vdev yet.
+fn is_growing(storage: &Storage, synced: Txg) -> bool {
+    let spreads = storage.vdevs().tops().iter().filter_map(storage::TopVdev::spread);
+    spreads.filter_map(Spread::complete_since).any(|since| since > synced.next())
 }
 
 /// Whether blocks of destroyed datasets wait to be freed.

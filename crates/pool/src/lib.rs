@@ -29,6 +29,7 @@ mod encryption;
 mod evacuation;
 mod events;
 mod expand;
+mod expansion;
 mod found_state;
 mod guid;
 mod import;
@@ -134,6 +135,7 @@ pub use found_state::FoundState;
 pub use rewind::Rewind;
 
 pub use evacuation::Stage as RemovalStage;
+pub use expansion::Expansion;
 pub use members::Member;
 pub use moved::Removal;
 pub use obsolete::Obsolete;

@@ -2,13 +2,19 @@
 //!
 //! From:   the configuration of the vdev, and a way to find the open leaves.
 //! To:     the vdevs in `storage`: at an import, and when devices join or leave.
-//! Source: docs/format/11-redundancy.md §1.1, §1.2.
+//! Source: docs/format/11-redundancy.md §1.1, §1.2, §11.
 
 use std::sync::Arc;
 
+use format::Txg;
 use format::config::{VdevConfig, VdevKind};
-use storage::layout::{Draid, DraidSpec, Raidz, Spread};
+use storage::layout::{Draid, DraidSpec, Grown, Raidz, Spread};
 use storage::{Layout, Leaf, Shape, Side};
+
+/// For each child that was added to a raidz vdev, the txg since which blocks are spread over it.
+const EXPAND_TXGS: &str = "raidz_expand_txgs";
+/// Says that a child is being added.
+const EXPANDING: &str = "raidz_expanding";
 
 /// The shape of a top-level vdev; `find` gives a leaf if its device is open. [`Shape::Missing`] if too few devices are open.
 pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<Leaf>) -> Shape {
@@ -21,9 +27,9 @@ pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<L
         // OpenZFS makes mirrors of raidz vdevs in its own tests only. A mirror with one side has the layout of that side.
         _ if is_mirror(vdev) && !vdev.walk().all(|side| side.kind.is_leaf() || is_mirror(side)) => {
             match &vdev.children[..] {
-                [VdevConfig { kind: VdevKind::Raidz { nparity }, children, .. }] => {
+                [side @ VdevConfig { kind: VdevKind::Raidz { nparity }, children, .. }] => {
                     let sides = children.iter().map(|child| Side::new(below(child))).collect();
-                    raidz(vdev, u64::from(*nparity), sides)
+                    raidz((vdev, side), u64::from(*nparity), sides)
                 }
                 _ => Shape::Unsupported(Layout::NestedMirror),
             }
@@ -34,7 +40,7 @@ pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<L
         },
         VdevKind::Raidz { nparity } => {
             let sides = vdev.children.iter().map(|child| Side::new(below(child))).collect();
-            raidz(vdev, u64::from(*nparity), sides)
+            raidz((vdev, vdev), u64::from(*nparity), sides)
         }
         VdevKind::Hole => Shape::Hole,
         VdevKind::Draid { .. } => {
@@ -47,11 +53,19 @@ pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<L
     }
 }
 
-/// The shape of a raidz vdev of this ashift.
-fn raidz(vdev: &VdevConfig, nparity: u64, sides: Vec<Side>) -> Shape {
-    let ashift = vdev.top.as_ref().map_or(9, |top| top.ashift);
-    let layout = Raidz::new(ashift, sides.len(), nparity).map(Spread::Raidz);
-    parity(layout.ok_or(Layout::ImpossibleRaidz), sides)
+/// The shape of a top-level vdev that is the raidz vdev `own`, or has it as its only side.
+fn raidz((top, own): (&VdevConfig, &VdevConfig), nparity: u64, sides: Vec<Side>) -> Shape {
+    let ashift = top.top.as_ref().map_or(9, |top| top.ashift);
+    let layout = Raidz::new(ashift, sides.len(), nparity).ok_or(Layout::ImpossibleRaidz);
+    let spread = layout.and_then(|now| match own.extra.get_u64s(EXPAND_TXGS) {
+        _ if own.extra.contains(EXPANDING) => Err(Layout::Expanding),
+        None | Some([]) => Ok(Spread::Raidz(now)),
+        Some(since) => {
+            let since: Vec<Txg> = since.iter().copied().map(Txg).collect();
+            Grown::new(now, &since).map(Spread::Grown).ok_or(Layout::ImpossibleRaidz)
+        }
+    });
+    parity(spread, sides)
 }
 
 /// Layout of a draid vdev; `None` if its values are invalid, or if it has several failure domains.

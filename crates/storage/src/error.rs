@@ -86,6 +86,9 @@ pub enum Layout {
     /// A number of devices and parity that do not go together.
     #[error("a raidz vdev that cannot be")]
     ImpossibleRaidz,
+    /// Its blocks move to one device more, and only OpenZFS knows how far that got.
+    #[error("a raidz vdev to which a device is being added")]
+    Expanding,
     /// A mirror whose sides are not single devices.
     #[error("a mirror of vdevs of several devices")]
     NestedMirror,

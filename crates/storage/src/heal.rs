@@ -104,7 +104,7 @@ impl Storage {
                     // An unreadable copy may still be right.
                     Err(other) => return Err(other.into()),
                 }
-                self.write_over(&dva, replica, raw)?;
+                self.write_over((&dva, block.physical_birth()), replica, raw)?;
                 self.reader().read_copy(block, dva, replica, depth, &mut found)?;
                 *healed += block.psize;
             }

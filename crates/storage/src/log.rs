@@ -24,7 +24,7 @@ impl Storage {
             return leaves.try_for_each(|(_, leaf)| self.write_log_part(top.id, leaf, dva.offset, &payload));
         };
         // Which bytes lie where follows from the size of the whole block, and so does its parity.
-        let map = layout.map(dva.offset, size);
+        let map = layout.map_new(dva.offset, size);
         for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
             for leaf in top.numbers_of_side(column.child).filter_map(|number| top.child(number)) {
                 self.write_log_part(top.id, leaf, column.offset, &part)?;

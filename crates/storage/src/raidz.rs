@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use codec::parity::{generate, reconstruct};
+use format::Txg;
 
 use crate::error::ReadError;
 use crate::layout::{Column, Map, Spread};
@@ -25,6 +26,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) purpose: Purpose,
     /// Id of the vdev.
     pub(crate) vdev: u32,
+    /// When the block was written.
+    pub(crate) born: Txg,
 }
 
 impl<'a> Columns<'a> {
@@ -66,8 +69,9 @@ pub(crate) fn read(
     buf: &mut [u8],
     is_good: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Outcome, ReadError> {
-    let map = layout.map(offset, buf.len() as u64);
-    let all_there = map.data().all(|column| from.sides[map.columns[column].child].is_there());
+    let map = layout.map(offset, buf.len() as u64, from.born);
+    let has_device = |column: &Column| column.len == 0 || from.sides[column.child].is_there();
+    let all_there = map.data().all(|column| has_device(&map.columns[column]));
     if all_there && read_data(&map, from, buf).is_ok() && is_good(buf) {
         return Ok(Outcome::GOOD);
     }
@@ -88,7 +92,7 @@ pub(crate) fn verify(
     buf: &mut [u8],
     is_good: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Outcome, ReadError> {
-    let mut stripe = Stripe::new(layout.map(offset, buf.len() as u64), from);
+    let mut stripe = Stripe::new(layout.map(offset, buf.len() as u64, from.born), from);
     stripe.load_data();
     stripe.load_all_parity();
     let mut outcome = stripe.solve(buf, is_good)?;
@@ -115,10 +119,10 @@ pub(crate) fn compare_several(
     if !from.sides.iter().any(Side::has_several) {
         return;
     }
-    let map = layout.map(offset, buf.len() as u64);
+    let map = layout.map(offset, buf.len() as u64, from.born);
     for (column, wanted) in map.columns.iter().zip(spread(&map, &buf.to_vec().into())) {
         let side = &from.sides[column.child];
-        if !side.has_several() {
+        if column.len == 0 || !side.has_several() {
             continue;
         }
         let first = from.number_of(column.child);
@@ -134,27 +138,72 @@ pub(crate) fn compare_several(
     }
 }
 
-/// Reads the data columns straight into `buf`, whose end may lie within the last sector.
+/// Reads the data columns into `buf`, whose end may lie within the last sector: straight where a device has one of them, else with what
+/// lies between.
 fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadError> {
-    let mut rest = buf;
-    for column in map.data().map(|column| &map.columns[column]) {
-        let (part, tail) = rest.split_at_mut(rest.len().min(column.filled as usize));
-        rest = tail;
-        from.read(column, part)?;
+    let psize = buf.len();
+    for run in runs(map) {
+        let mut data = run.columns.iter().filter(|column| map.is_data(**column)).peekable();
+        match (&run.columns[..], data.peek()) {
+            (_, None) => {}
+            ([_], Some(column)) => {
+                let column = &map.columns[**column];
+                from.read(column, &mut buf[column.range(psize)])?;
+            }
+            (_, Some(_)) => {
+                let mut bytes = vec![0; run.place.len as usize];
+                from.read(&run.place, &mut bytes)?;
+                for column in data.map(|column| &map.columns[*column]) {
+                    let range = column.range(psize);
+                    let at = (column.offset - run.place.offset) as usize;
+                    buf[range.clone()].copy_from_slice(&bytes[at..at + range.len()]);
+                }
+            }
+        }
     }
     Ok(())
 }
 
+/// Columns that lie side by side on one child.
+struct Run {
+    /// All of them together.
+    place: Column,
+    /// By number, in the order in which they lie there.
+    columns: Vec<usize>,
+}
+
+/// The columns of a block by what can be read at once.
+fn runs(map: &Map) -> Vec<Run> {
+    let mut order: Vec<usize> =
+        (0..map.columns.len()).filter(|column| map.columns[*column].len > 0).collect();
+    if map.groups.len() > 1 {
+        // Only a block of several groups has several columns on a child.
+        order.sort_unstable_by_key(|column| (map.columns[*column].child, map.columns[*column].offset));
+    }
+    let mut runs: Vec<Run> = Vec::with_capacity(order.len());
+    for number in order {
+        let column = map.columns[number];
+        match runs.last_mut() {
+            Some(Run { place, columns })
+                if place.child == column.child && place.offset + place.len == column.offset =>
+            {
+                place.len += column.len;
+                columns.push(number);
+            }
+            _ => runs.push(Run { place: column, columns: vec![number] }),
+        }
+    }
+    runs
+}
+
 /// The bytes of each of the columns of `map`. Zeros follow the block in its last sector, and where a column is not filled.
 pub(crate) fn spread(map: &Map, block: &Payload) -> Vec<Payload> {
-    let (mut start, mut columns) = (0, Vec::with_capacity(map.columns.len()));
+    let mut columns = Vec::with_capacity(map.columns.len());
     for group in &map.groups {
-        let mut data = Vec::new();
-        for column in &map.columns[map.data_of(group)] {
-            let range = start..start + column.filled as usize;
-            start = range.end;
-            data.push(block.part(range).padded(column.len as usize));
-        }
+        let data: Vec<Payload> = map.columns[map.data_of(group)]
+            .iter()
+            .map(|column| block.part(column.range(usize::MAX)).padded(column.len as usize))
+            .collect();
         let of_parity = &map.columns[map.parity_of(group)];
         let mut parity: Vec<Vec<u8>> = of_parity.iter().map(|column| vec![0; column.len as usize]).collect();
         let inputs: Vec<&[u8]> = data.iter().map(Payload::bytes).collect();
@@ -194,16 +243,12 @@ impl<'a> Stripe<'a> {
         }
         let place = self.map.columns[column];
         let mut bytes = vec![0; place.len as usize];
+        if place.len == 0 {
+            self.bytes[column] = Some(bytes);
+            return;
+        }
         match self.from.read(&place, &mut bytes) {
-            Ok(leaf) => {
-                // Only zeros belong behind what the block fills.
-                let behind = &mut bytes[place.filled as usize..];
-                if behind.iter().any(|byte| *byte != 0) {
-                    behind.fill(0);
-                    self.dirty.push(column);
-                }
-                (self.bytes[column], self.given_by[column]) = (Some(bytes), leaf);
-            }
+            Ok(leaf) => self.keep(column, bytes, leaf),
             Err(error @ ReadError::Device { .. }) => self.failure = Some(error),
             Err(error) => {
                 self.failure.get_or_insert(error);
@@ -211,7 +256,30 @@ impl<'a> Stripe<'a> {
         }
     }
 
+    /// Takes what leaf `leaf` of its side gave of a column.
+    fn keep(&mut self, column: usize, mut bytes: Vec<u8>, leaf: usize) {
+        // Only zeros belong behind what the block fills.
+        let behind = &mut bytes[self.map.columns[column].filled as usize..];
+        if behind.iter().any(|byte| *byte != 0) {
+            behind.fill(0);
+            self.dirty.push(column);
+        }
+        (self.bytes[column], self.given_by[column]) = (Some(bytes), leaf);
+    }
+
+    /// Reads the data columns, and what lies between them on a child.
     fn load_data(&mut self) {
+        for run in runs(&self.map).into_iter().filter(|run| run.columns.len() > 1) {
+            let mut all = vec![0; run.place.len as usize];
+            // Where this fails, each column is read by itself.
+            let Ok(leaf) = self.from.read(&run.place, &mut all) else { continue };
+            for column in run.columns {
+                let place = self.map.columns[column];
+                let at = (place.offset - run.place.offset) as usize;
+                self.tried[column] = true;
+                self.keep(column, all[at..at + place.len as usize].to_vec(), leaf);
+            }
+        }
         let data: Vec<usize> = self.map.data().collect();
         data.into_iter().for_each(|column| self.load(column));
     }
@@ -245,10 +313,6 @@ impl<'a> Stripe<'a> {
         self.map.parity.saturating_sub(most)
     }
 
-    fn is_data(&self, column: usize) -> bool {
-        self.map.data().any(|data| data == column)
-    }
-
     /// The columns that were to be read and could not be.
     fn unreadable(&self) -> Vec<usize> {
         (0..self.bytes.len()).filter(|column| self.tried[*column] && self.bytes[*column].is_none()).collect()
@@ -274,26 +338,20 @@ impl<'a> Stripe<'a> {
             return Ok(Outcome::GOOD);
         }
         self.load_all_parity();
-        let readable: Vec<usize> =
-            (0..self.bytes.len()).filter(|column| self.bytes[*column].is_some()).collect();
-        // A device is damaged in all groups, or in none.
-        let mut children: Vec<usize> = Vec::new();
-        for child in readable.iter().map(|column| self.map.columns[*column].child) {
-            if !children.contains(&child) {
-                children.push(child);
-            }
-        }
+        let is_readable =
+            |column: &usize| self.bytes[*column].as_ref().is_some_and(|bytes| !bytes.is_empty());
+        let readable: Vec<usize> = (0..self.bytes.len()).filter(is_readable).collect();
+        let suspects = self.suspects(&readable);
         let is_lost = self.map.groups.iter().any(|group| self.lost_of(group) > 0);
-        let mut guesses = Guesses::new(children.len(), self.spare());
+        let mut guesses = Guesses::new(suspects.len(), self.spare());
         while let Some(guess) = guesses.next() {
-            let is_guessed =
-                |column: &&usize| guess.iter().any(|at| children[*at] == self.map.columns[**column].child);
+            let is_guessed = |column: &&usize| guess.iter().any(|at| suspects[*at].contains(column));
             let guess: Vec<usize> = readable.iter().filter(is_guessed).copied().collect();
             // Without a lost data column no data would be computed.
-            let changes_data = is_lost || guess.iter().any(|column| self.is_data(*column));
+            let changes_data = is_lost || guess.iter().any(|column| self.map.is_data(*column));
             if changes_data && self.assemble(&guess, buf) && is_good(buf) {
-                let mut damaged: Vec<usize> =
-                    guess.into_iter().filter(|column| self.is_data(*column)).collect();
+                let mut damaged = guess;
+                damaged.retain(|column| self.map.is_data(*column) && self.differs(*column, buf));
                 damaged.extend(self.wrong_parity(buf));
                 return Ok(Outcome { good: true, damaged });
             }
@@ -302,10 +360,23 @@ impl<'a> Stripe<'a> {
         Ok(Outcome { good: false, damaged: readable })
     }
 
+    /// The columns of each device: it is damaged in all of them, or in none.
+    fn suspects(&self, readable: &[usize]) -> Vec<Vec<usize>> {
+        let child = |column: &usize| self.map.columns[*column].child;
+        let mut children: Vec<usize> = Vec::new();
+        for child in readable.iter().map(child) {
+            if !children.contains(&child) {
+                children.push(child);
+            }
+        }
+        let of = |of: usize| readable.iter().filter(|column| child(column) == of).copied().collect();
+        children.into_iter().map(of).chain(self.map.lay_together.iter().cloned()).collect()
+    }
+
     /// Fills `buf` with the block as it follows from the columns that could be read, without those of `guess`. `false` if nothing follows.
     fn assemble(&self, guess: &[usize], buf: &mut [u8]) -> bool {
         let used = |column: usize| self.bytes[column].as_deref().filter(|_| !guess.contains(&column));
-        let mut rest = buf;
+        let psize = buf.len();
         for group in &self.map.groups {
             let columns = self.map.data_of(group);
             let first = columns.start;
@@ -327,24 +398,27 @@ impl<'a> Stripe<'a> {
                 }
             }
             for (column, bytes) in columns.zip(&data) {
-                let filled = self.map.columns[column].filled as usize;
-                let (part, tail) = rest.split_at_mut(rest.len().min(filled));
+                let part = &mut buf[self.map.columns[column].range(psize)];
                 part.copy_from_slice(&bytes[..part.len()]);
-                rest = tail;
             }
         }
         true
     }
 
+    /// Whether this data column was read as something else than the block in `buf`.
+    fn differs(&self, column: usize, buf: &[u8]) -> bool {
+        let part = &buf[self.map.columns[column].range(buf.len())];
+        self.bytes[column].as_deref().is_some_and(|read| !read.starts_with(part))
+    }
+
     /// The parity columns that were read and do not go with the block in `buf`.
     fn wrong_parity(&self, buf: &[u8]) -> Vec<usize> {
-        let (mut rest, mut wrong) = (buf, Vec::new());
+        let mut wrong = Vec::new();
         for group in &self.map.groups {
             let mut data: Vec<Vec<u8>> = Vec::new();
             for column in self.map.data_of(group) {
                 let place = self.map.columns[column];
-                let (part, tail) = rest.split_at(rest.len().min(place.filled as usize));
-                rest = tail;
+                let part = &buf[place.range(buf.len())];
                 let mut bytes = part.to_vec();
                 // What fills the last sector was read with it, if the column is not the one that is damaged.
                 let filled = self.bytes[column].as_deref().filter(|read| read.starts_with(part));
@@ -459,7 +533,7 @@ mod tests {
         let layout = Spread::Draid(Draid::new(spec).unwrap());
         let block: Vec<u8> = (0..len).map(|at| (at * 7 + at / 4096) as u8).collect();
         let disks: Vec<ScriptedDisk> = (0..8).map(|_| ScriptedDisk::new(128 << 20)).collect();
-        let map = layout.map(offset, len as u64);
+        let map = layout.map(offset, len as u64, Txg(0));
         for (column, bytes) in map.columns.iter().zip(spread(&map, &block.clone().into())) {
             let at = column.offset + format::label::DATA_START;
             disks[column.child].write_at(&[IoSlice::new(bytes.bytes())], at).unwrap();
@@ -470,7 +544,7 @@ mod tests {
         let leaf = |child: usize| Leaf::new(child as u64, Arc::new(disks[child].clone()));
         let sides: Vec<Side> =
             (0..8).map(|child| Side::from((!away.contains(&child)).then(|| leaf(child)))).collect();
-        let from = Columns { sides: &sides, purpose: Purpose::SyncRead, vdev: 0 };
+        let from = Columns { sides: &sides, purpose: Purpose::SyncRead, vdev: 0, born: Txg(0) };
         let mut buf = vec![0; len];
         let outcome = read(&layout, from, offset, &mut buf, &mut |bytes| bytes == block).ok()?;
         if outcome.good && away.is_empty() {
@@ -506,7 +580,7 @@ mod tests {
             Draid::new(DraidSpec { ashift: 12, children: 8, parity: 2, data: 3, spares: 1, groups: 7 })
                 .unwrap(),
         )
-        .map(0, 131_072);
+        .map(0, 131_072, Txg(0));
         let three: Vec<usize> = map.columns.iter().take(3).map(|column| column.child).collect();
         assert!(read_draid(0, 131_072, &three, &[]).is_none_or(|outcome| !outcome.good));
     }

@@ -17,6 +17,7 @@ use crate::{Leaf, ReadError, Reader, Storage, TopVdev, WriteError};
 #[derive(Clone, Debug)]
 pub struct Missed {
     dva: Dva,
+    born: Txg,
     replica: usize,
     bytes: Arc<Vec<u8>>,
 }
@@ -57,6 +58,7 @@ impl Reader<'_> {
             let bytes = Arc::new(raw);
             found.extend(places.into_iter().map(|(dva, replica)| Missed {
                 dva,
+                born: block.physical_birth(),
                 replica,
                 bytes: bytes.clone(),
             }));
@@ -83,7 +85,8 @@ impl Storage {
         }
         let Some((raw, _)) = self.read_log(block)? else { return Ok(Vec::new()) };
         let bytes = Arc::new(raw);
-        Ok(places.into_iter().map(|(dva, replica)| Missed { dva, replica, bytes: bytes.clone() }).collect())
+        let of = |(dva, replica)| Missed { dva, born: block.birth, replica, bytes: bytes.clone() };
+        Ok(places.into_iter().map(of).collect())
     }
 
     /// The replicas at `dva` on devices that take writes and may lack what was born in `birth`.
@@ -114,6 +117,6 @@ impl Storage {
     /// # Errors
     /// A device refused that the pool cannot do without.
     pub fn write_missed(&self, missed: &Missed) -> Result<u64, WriteError> {
-        self.write_over(&missed.dva, missed.replica, &missed.bytes)
+        self.write_over((&missed.dva, missed.born), missed.replica, &missed.bytes)
     }
 }

@@ -20,7 +20,7 @@ impl TopVdev {
     #[must_use]
     pub fn range_on(&self, child: usize, offset: u64, len: u64) -> (u64, u64) {
         let sides = match &self.shape {
-            Shape::Parity { layout: Spread::Raidz(_), sides } => sides,
+            Shape::Parity { layout: Spread::Raidz(_) | Spread::Grown(_), sides } => sides,
             // No range of a draid vdev is one range of each child.
             Shape::Parity { layout: Spread::Draid(_), .. } => return (0, 0),
             _ => return (offset, len),

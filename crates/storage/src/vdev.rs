@@ -123,10 +123,13 @@ impl TopVdev {
         layout::capacity(self.metaslab_count(), self.metaslab_shift, self.unit())
     }
 
-    /// Accounted bytes per 512 allocated: 512, or less for raidz, whose parity is not charged.
+    /// Accounted bytes per 512 allocated: 512, or less for raidz, whose parity is not charged. It stays when raidz gets more children.
     #[must_use]
     pub fn deflate_ratio(&self) -> u64 {
-        (1 << 17) / (self.asize_of(1 << 17) >> 9)
+        let asize = self
+            .spread()
+            .map_or_else(|| self.asize_of(1 << 17), |layout| layout.original_sizes().asize(1 << 17));
+        (1 << 17) / (asize >> 9)
     }
 
     /// Whether it holds intent logs only.
@@ -315,9 +318,9 @@ impl TopVdev {
         let replica = source.replica;
         let leaf = match &self.shape {
             Shape::Parity { layout, sides } => {
-                let (vdev, purpose) = (self.id, source.purpose);
+                let (vdev, purpose, born) = (self.id, source.purpose, source.birth);
                 let mut read_from = |sides: &[Side]| {
-                    raidz::read(layout, Columns { sides, purpose, vdev }, offset, buf, is_good)
+                    raidz::read(layout, Columns { sides, purpose, vdev, born }, offset, buf, is_good)
                 };
                 let is_stale = |leaf: &Leaf| leaf.health.misses(source.birth);
                 let lacks_any = sides.iter().flat_map(Side::leaves).any(is_stale);
@@ -360,7 +363,8 @@ impl TopVdev {
     ) -> Result<Outcome, ReadError> {
         match &self.shape {
             Shape::Parity { layout, sides } => {
-                let from = |sides| Columns { sides, purpose: source.purpose, vdev: self.id };
+                let (purpose, born) = (source.purpose, source.birth);
+                let from = |sides| Columns { sides, purpose, vdev: self.id, born };
                 let mut outcome = raidz::verify(layout, from(sides), offset, buf, is_good)?;
                 if !outcome.good && sides.iter().any(Side::has_several) {
                     // Of a side with several devices another one may have what is right.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 
+use format::Txg;
 use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
@@ -128,12 +129,12 @@ impl Storage {
     pub fn repair(&self, bad: &[BadCopy]) -> Result<u64, WriteError> {
         let mut repaired = 0;
         for BadCopy { dva, replica, of, .. } in bad {
-            let mut good = Vec::new();
+            let (mut good, Part::Block(whole) | Part::Header(whole)) = (Vec::new(), of);
             match of {
                 Part::Block(block) => self.reader().read_raw(block, &mut good)?,
                 Part::Header(leader) => good = self.reader().good_gang_header(leader)?,
             }
-            let written = self.write_over(dva, *replica, &good)?;
+            let written = self.write_over((dva, whole.physical_birth()), *replica, &good)?;
             let left = match of {
                 Part::Block(block) => self.reader().verify_copy(block, *dva, *replica, &mut Vec::new())?,
                 Part::Header(leader) => {
@@ -148,8 +149,13 @@ impl Storage {
         Ok(repaired)
     }
 
-    /// Writes a damaged copy anew where it lies; of raidz those columns that are damaged or cannot be read. Gives the bytes written.
-    pub(crate) fn write_over(&self, dva: &Dva, replica: usize, raw: &[u8]) -> Result<u64, WriteError> {
+    /// Writes a damaged copy of a block born in txg `born` anew where it lies; of raidz those columns that are damaged or cannot be read. Gives the bytes written.
+    pub(crate) fn write_over(
+        &self,
+        (dva, born): (&Dva, Txg),
+        replica: usize,
+        raw: &[u8],
+    ) -> Result<u64, WriteError> {
         if let Some(places) = self.moved(dva, raw.len() as u64)? {
             return self.write_over_moved(&places, raw);
         }
@@ -157,10 +163,13 @@ impl Storage {
         let Some(layout) = top.spread() else {
             return self.write_part(top, top.written_leaf(replica)?, dva.offset, raw);
         };
-        let map = layout.map(dva.offset, raw.len() as u64);
+        let map = layout.map(dva.offset, raw.len() as u64, born);
         let leaves: BTreeMap<usize, &Leaf> = top.written_leaves()?.collect();
         let mut written = 0;
         for (column, wanted) in map.columns.iter().zip(spread(&map, &raw.to_vec().into())) {
+            if column.len == 0 {
+                continue;
+            }
             let mut found = vec![0; column.len as usize];
             for leaf in top.numbers_of_side(column.child).filter_map(|number| leaves.get(&number)) {
                 let read = leaf.read(Purpose::SyncRead, column.offset, &mut found);

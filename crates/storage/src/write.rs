@@ -273,7 +273,7 @@ impl<'a> Writer<'a> {
         let Some(layout) = self.storage.vdevs().tops()[vdev as usize].spread() else {
             return self.append(Target { vdev, child: None }, dva.offset, payload);
         };
-        let map = layout.map(dva.offset, payload.bytes().len() as u64);
+        let map = layout.map_new(dva.offset, payload.bytes().len() as u64);
         for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
             self.append(Target { vdev, child: Some(column.child) }, column.offset, part)?;
         }

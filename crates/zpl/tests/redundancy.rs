@@ -179,7 +179,7 @@ fn expect_survives(name: &'static str, parity: usize) {
 
 /// Only devices that hold noise are counted as damaged.
 fn expect_blamed(golden: &Golden, pool: &Pool, fates: &[Fate]) {
-    for leaf in pool.storage().vdevs().tops()[0].leaves() {
+    for leaf in pool.storage().vdevs().leaves() {
         let image = golden.images.iter().position(|image| image == leaf.disk.path()).unwrap();
         let errors = leaf.meter.stats().checksum_errors;
         match fates[image] {
@@ -233,6 +233,36 @@ fn raidz2_of_openzfs_survives_the_loss_of_any_two_devices() {
 #[test]
 fn raidz3_of_openzfs_survives_the_loss_of_any_three_devices() {
     expect_survives("graidz3", 3);
+}
+
+/// `gexpand`: a raidz1 of the images 0 to 4 and a raidz2 of the others. Each got devices after its first blocks were written.
+#[test]
+fn expanded_raidz_of_openzfs_survives_the_loss_of_as_many_devices_as_its_parity() {
+    let golden = Golden::new("gexpand");
+    let scratch = tempfile::NamedTempFile::new().unwrap();
+    let whole = golden.import(&[Fate::Whole; 10]).unwrap();
+    let wanted = contents(&golden, &whole);
+    expect_sums(&golden, &wanted, scratch.path());
+    let pairs = (5..10).flat_map(|second| (5..second).map(move |first| [first, second]));
+    for (turn, [first, second]) in pairs.enumerate() {
+        for (of_first, others) in [
+            (Fate::Missing, Fate::Missing),
+            (Fate::Missing, Fate::Noisy),
+            (Fate::Noisy, Fate::Missing),
+            (Fate::Noisy, Fate::Noisy),
+        ] {
+            let mut fates = [Fate::Whole; 10];
+            (fates[turn % 5], fates[first], fates[second]) = (others, of_first, others);
+            let pool = golden.import(&fates).unwrap_or_else(|error| panic!("{fates:?}: {error}"));
+            assert!(contents(&golden, &pool) == wanted, "{fates:?}: another content");
+            expect_blamed(&golden, &pool, &fates);
+        }
+    }
+    for lost in [[0, 1, 0], [3, 4, 4], [5, 6, 7], [7, 8, 9]] {
+        let mut fates = [Fate::Whole; 10];
+        lost.iter().for_each(|image| fates[*image] = Fate::Missing);
+        assert!(matches!(golden.import(&fates), Err(Error::MissingDevices { .. })), "{fates:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::dates::{self, Form};
 use crate::json;
 
 /// `00:00:01`, or `1 days 02:03:04`.
-fn duration(secs: u64) -> String {
+pub(super) fn duration(secs: u64) -> String {
     let clock = format!("{:02}:{:02}:{:02}", secs / 3600 % 24, secs / 60 % 60, secs % 60);
     match secs / 86_400 {
         0 => clock,

@@ -154,7 +154,7 @@ impl Draid {
     pub(super) fn map(&self, offset: u64, psize: u64) -> Map {
         let spec = &self.spec;
         let parity = spec.parity as usize;
-        let mut map = Map { columns: Vec::new(), groups: Vec::new(), parity, skipped: Vec::new() };
+        let mut map = Map { parity, ..Map::default() };
         let group_bytes = spec.width() << ROW_SHIFT;
         let (mut at, mut left) = (offset, psize);
         while left > 0 {
@@ -166,39 +166,43 @@ impl Draid {
                 break;
             }
             let first = map.columns.len();
-            self.add_group(at, taken, &mut map.columns);
+            self.add_group(at, (psize - left, taken), &mut map.columns);
             map.groups.push(first..map.columns.len());
             (at, left) = (at + rest, left - taken);
         }
         map
     }
 
-    /// Adds the columns of the `psize` bytes at `offset`, which lie in one group.
-    fn add_group(&self, offset: u64, psize: u64, columns: &mut Vec<Column>) {
+    /// Adds the columns of the `psize` bytes at `offset`, which lie in one group; they are those of the block from byte `start`.
+    fn add_group(&self, offset: u64, (start, psize): (u64, u64), columns: &mut Vec<Column>) {
         let spec = &self.spec;
         let (width, disks) = (spec.width(), spec.disks());
         let group = offset / (width << ROW_SHIFT);
         let (slice, in_slice) = (group / spec.groups, group % spec.groups);
-        let start = in_slice * width % disks;
+        let position = in_slice * width % disks;
         let row = slice * (width * spec.groups / disks) + in_slice * width / disks;
         let stripe = ((offset % (width << ROW_SHIFT)) >> spec.ashift) / width;
         let sectors = psize.div_ceil(1 << spec.ashift);
         let (full, rest) = (sectors / spec.data, sectors % spec.data);
         let len = (full + u64::from(rest > 0)) << spec.ashift;
+        let mut start = start;
         for column in 0..width {
-            let place = start + column;
+            let place = position + column;
             // A group that does not fit goes on in the next row.
             let row = row + u64::from(place >= disks);
             let filled = match column.checked_sub(spec.parity) {
                 None => len,
                 Some(data) => (full + u64::from(data < rest)) << spec.ashift,
             };
+            let is_data = column >= spec.parity;
             columns.push(Column {
                 child: self.device(slice, place % disks) as usize,
                 offset: (row << ROW_SHIFT) + (stripe << spec.ashift),
                 len,
                 filled,
+                start: if is_data { start } else { 0 },
             });
+            start += if is_data { filled } else { 0 };
         }
     }
 }

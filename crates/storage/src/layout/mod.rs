@@ -2,14 +2,18 @@
 //!
 //! From:   the offset of a block in the allocatable area, and its size.
 //! To:     columns: byte ranges of children, relative to the start of the child's own allocatable area.
-//! Source: docs/format/02-blocks-checksums-compression.md §6, §7.1, §7.2; 11-redundancy.md §2.2, §3.
+//! Source: docs/format/02-blocks-checksums-compression.md §7.1, §7.2; 11-redundancy.md §2.2, §3.
 
 mod draid;
+mod grown;
 mod seeds;
 
 use std::ops::Range;
 
+use format::Txg;
+
 pub use draid::{Draid, DraidSpec};
+pub use grown::Grown;
 
 /// Bytes of a classic gang header.
 pub const GANG_HEADER: usize = 512;
@@ -25,11 +29,22 @@ pub struct Column {
     pub len: u64,
     /// Bytes of these that the block fills; zeros follow.
     pub filled: u64,
+    /// The byte of the block with which a data column begins; 0 for parity.
+    pub start: u64,
 }
 
-/// The columns of a block on a mirror: the same bytes on each of its `children`.
-pub fn mirror(children: usize, offset: u64, asize: u64) -> impl Iterator<Item = Column> {
-    (0..children).map(move |child| Column { child, offset, len: asize, filled: asize })
+impl Column {
+    /// Which bytes of a block of `psize` bytes are in this data column.
+    #[must_use]
+    pub fn range(&self, psize: usize) -> Range<usize> {
+        let start = psize.min(self.start as usize);
+        start..psize.min(start + self.filled as usize)
+    }
+
+    const fn exchange_places(&mut self, other: &mut Column) {
+        std::mem::swap(&mut self.child, &mut other.child);
+        std::mem::swap(&mut self.offset, &mut other.offset);
+    }
 }
 
 /// How a raidz vdev spreads blocks.
@@ -40,10 +55,10 @@ pub struct Raidz {
     parity: u64,
 }
 
-/// The columns of one block on a raidz vdev.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The columns of one block on a vdev with parity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// Of each group first the parity columns, then the data columns in the order in which they hold the block.
+    /// Of each group first the parity columns, then the data columns. A column of length 0 counts as zeros when parity is made.
     pub columns: Vec<Column>,
     /// The columns of each group: parity is made of those of the group.
     pub groups: Vec<Range<usize>>,
@@ -51,6 +66,8 @@ pub struct Map {
     pub parity: usize,
     /// Sectors behind the block that are allocated with it and hold nothing.
     pub skipped: Vec<Column>,
+    /// Columns that lay on one device before the vdev was expanded.
+    pub lay_together: Vec<Vec<usize>>,
 }
 
 impl Raidz {
@@ -91,7 +108,12 @@ impl Raidz {
     const fn sector(&self, number: u64) -> Column {
         let child = (number % self.width) as usize;
         let len = 1 << self.ashift;
-        Column { child, offset: (number / self.width) << self.ashift, len, filled: len }
+        Column { child, offset: (number / self.width) << self.ashift, len, filled: len, start: 0 }
+    }
+
+    /// Single parity changes sides with each megabyte, so that no disk holds only parity.
+    const fn alternates(&self, offset: u64) -> bool {
+        self.parity == 1 && offset & (1 << 20) != 0
     }
 
     /// The columns of the block of `psize` bytes at `offset`.
@@ -108,20 +130,22 @@ impl Raidz {
             Column { len, filled: len, ..self.sector(first + number) }
         };
         let mut columns: Vec<Column> = (0..used).map(column).collect();
-        // Single parity alternates sides by megabyte so that no disk holds only parity.
-        if self.parity == 1
-            && offset & (1 << 20) != 0
+        let mut start = 0;
+        for data in columns.iter_mut().skip(self.parity()) {
+            data.start = start;
+            start += data.len;
+        }
+        if self.alternates(offset)
             && let [parity, data, ..] = &mut columns[..]
         {
-            std::mem::swap(&mut parity.child, &mut data.child);
-            std::mem::swap(&mut parity.offset, &mut data.offset);
+            parity.exchange_places(data);
         }
         let total = self.total(sectors);
         let skipped =
             (total..total.next_multiple_of(self.parity + 1)).map(|n| self.sector(first + n)).collect();
         let parity = self.parity().min(columns.len());
         let groups = std::iter::once(0..columns.len()).collect();
-        Map { columns, groups, parity, skipped }
+        Map { columns, groups, parity, skipped, lay_together: Vec::new() }
     }
 }
 
@@ -129,6 +153,12 @@ impl Map {
     /// The indices of the data columns.
     pub fn data(&self) -> impl Iterator<Item = usize> + '_ {
         self.groups.iter().flat_map(|group| self.data_of(group))
+    }
+
+    /// Whether the column with this index holds data.
+    #[must_use]
+    pub fn is_data(&self, column: usize) -> bool {
+        self.groups.iter().any(|group| self.data_of(group).contains(&column))
     }
 
     /// The indices of the data columns of a group.
@@ -149,6 +179,8 @@ impl Map {
 pub enum Spread {
     /// Rows over all devices.
     Raidz(Raidz),
+    /// The same, and devices were added.
+    Grown(Grown),
     /// Groups over changing devices.
     Draid(Draid),
 }
@@ -159,24 +191,51 @@ impl Spread {
     pub fn parity(&self) -> usize {
         match self {
             Spread::Raidz(layout) => layout.parity(),
+            Spread::Grown(layout) => layout.now.parity(),
             Spread::Draid(layout) => layout.spec.parity as usize,
         }
     }
 
-    /// What blocks occupy.
+    /// What new blocks occupy. Older ones of a vdev that was expanded may occupy more.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         match self {
             Spread::Raidz(layout) => Sizes::Raidz(*layout),
+            Spread::Grown(layout) => Sizes::Raidz(layout.now),
             Spread::Draid(layout) => Sizes::Draid(layout.spec),
         }
     }
 
-    /// The columns of the block of `psize` bytes at `offset`.
+    /// What a block occupied when the vdev was made: space is accounted by it, also after children were added.
     #[must_use]
-    pub fn map(&self, offset: u64, psize: u64) -> Map {
+    pub fn original_sizes(&self) -> Sizes {
+        match self {
+            Spread::Grown(layout) => Sizes::Raidz(layout.original()),
+            Spread::Raidz(_) | Spread::Draid(_) => self.sizes(),
+        }
+    }
+
+    /// The first txg whose blocks are spread over all devices, if some came later than the first blocks.
+    #[must_use]
+    pub fn complete_since(&self) -> Option<Txg> {
+        match self {
+            Spread::Grown(layout) => Some(layout.complete_since()),
+            Spread::Raidz(_) | Spread::Draid(_) => None,
+        }
+    }
+
+    /// The columns of a block of `psize` bytes that is written now, at `offset`.
+    #[must_use]
+    pub fn map_new(&self, offset: u64, psize: u64) -> Map {
+        self.map(offset, psize, Txg(u64::MAX))
+    }
+
+    /// The columns of the block of `psize` bytes at `offset` that was born in txg `born`.
+    #[must_use]
+    pub fn map(&self, offset: u64, psize: u64, born: Txg) -> Map {
         match self {
             Spread::Raidz(layout) => layout.map(offset, psize),
+            Spread::Grown(layout) => layout.map(offset, psize, born),
             Spread::Draid(layout) => layout.map(offset, psize),
         }
     }
@@ -264,7 +323,7 @@ mod tests {
     #[test]
     fn a_block_of_one_sector_takes_a_sector_of_each_parity_and_one_of_data() {
         let map = raidz(9, 5, 2).map(7 * 512, 512);
-        let place = |child, row: u64| Column { child, offset: row * 512, len: 512, filled: 512 };
+        let place = |child, row: u64| Column { child, offset: row * 512, len: 512, filled: 512, start: 0 };
         assert_eq!(map.columns, [place(2, 1), place(3, 1), place(4, 1)]);
         assert_eq!((map.data().collect::<Vec<_>>(), map.skipped), (vec![2], vec![]));
     }
@@ -334,11 +393,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn every_child_of_a_mirror_gets_all() {
-        let columns: Vec<_> = mirror(3, 4096, 512).collect();
-        assert_eq!(columns, [0, 1, 2].map(|child| Column { child, offset: 4096, len: 512, filled: 512 }));
     }
 }

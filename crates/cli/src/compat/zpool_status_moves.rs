@@ -1,0 +1,69 @@
+//! What `zpool status` says of blocks that were moved: away from a vdev that is removed, or to a device that a raidz vdev got.
+
+use pool::props::number;
+use pool::{Removal, RemovalStage};
+
+use super::scan::duration;
+use super::view::{Naming, PoolView};
+use crate::dates::{self, Form};
+use crate::messages::Failure;
+use crate::out::Console;
+
+/// The vdev that was removed last, and what finding its blocks costs.
+pub(super) fn print_removal(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
+    let Some(session) = view.session() else { return Ok(()) };
+    let Some(removal) = session.pool().removal().ok().flatten() else { return Ok(()) };
+    let now = session.pool().host().clock.now().0;
+    let tree = view.tree(Naming::default());
+    let of_vdev = tree.iter().find(|vdev| vdev.top.map(u64::from) == Some(removal.vdev));
+    let name = of_vdev.map_or_else(|| removal.vdev.to_string(), |vdev| vdev.name.clone());
+    let ended = dates::show(removal.ended, Form::Scan);
+    match removal.stage {
+        RemovalStage::Running => print_evacuation(console, &name, &removal, now)?,
+        RemovalStage::Canceled => console.line(&format!("remove: Removal of {name} canceled on {ended}"))?,
+        RemovalStage::Finished => {
+            let minutes = removal.ended.saturating_sub(removal.begun) / 60;
+            console.line(&format!(
+                "remove: Removal of vdev {} copied {} in {}h{}m, completed on {ended}",
+                removal.vdev,
+                number::nice(removal.copied),
+                minutes / 60,
+                minutes % 60,
+            ))?;
+        }
+    }
+    if removal.mapping == 0 {
+        return Ok(());
+    }
+    console.line(&format!("\t{} memory used for removed device mappings", number::nice(removal.mapping)))
+}
+
+/// How far the copying is of what lies on a vdev that is being removed.
+fn print_evacuation(console: &mut Console, name: &str, removal: &Removal, now: u64) -> Result<(), Failure> {
+    let begun = dates::show(removal.begun, Form::Scan);
+    console.line(&format!("remove: Evacuation of {name} in progress since {begun}"))?;
+    let (copied, total) = (removal.copied.max(1), removal.to_copy);
+    let rate = (copied / now.saturating_sub(removal.begun).max(1)).max(1);
+    let minutes = total.saturating_sub(copied) / rate / 60;
+    let left = match minutes / 60 {
+        hours if hours < 30 * 24 => format!("{hours}h{}m to go", minutes % 60),
+        _ => "(copy is slow, no estimated time)".to_owned(),
+    };
+    let percent = 100.0 * copied as f64 / total.max(1) as f64;
+    let [copied, total, rate] = [copied, total, rate].map(number::nice);
+    console.line(&format!("\t{copied} copied out of {total} at {rate}/s, {percent:.2}% done, {left}"))
+}
+
+/// The raidz vdev that got a device last.
+pub(super) fn print_expansion(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
+    let Some(session) = view.session() else { return Ok(()) };
+    let Some(last) = session.pool().expansion().ok().flatten() else { return Ok(()) };
+    let name = view.tree(Naming::default()).into_iter().find(|vdev| vdev.top == Some(last.vdev));
+    console.line(&format!(
+        "expand: expanded {} copied {} in {}, on {}",
+        name.map_or_else(|| last.vdev.to_string(), |vdev| vdev.name),
+        number::nice_bytes(last.copied),
+        duration(last.ended.saturating_sub(last.begun)),
+        dates::show(last.ended, Form::Scan),
+    ))
+}

@@ -1,0 +1,194 @@
+//! A raidz vdev that got more children after blocks were written to it (feature `raidz_expansion`).
+//!
+//! From:   the children that it has now, and the txgs since which new blocks are spread over one child more.
+//! To:     the columns of blocks of any age.
+//! Source: docs/format/02-blocks-checksums-compression.md §7.5; 11-redundancy.md §4.2, §11.
+
+use std::sync::Arc;
+
+use format::Txg;
+
+use super::{Column, Map, Raidz};
+
+/// How an expanded raidz vdev spreads blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grown {
+    /// How new blocks are spread.
+    pub(super) now: Raidz,
+    /// For each child that was added: blocks born in this txg or later count with it.
+    since: Arc<[Txg]>,
+}
+
+impl Grown {
+    /// A vdev that is spread as `now` since the last of these txgs; `None` if there is no such vdev.
+    #[must_use]
+    pub fn new(now: Raidz, since: &[Txg]) -> Option<Grown> {
+        let original = now.width.checked_sub(since.len() as u64)?;
+        let is_possible = original > now.parity && since.is_sorted() && !since.is_empty();
+        is_possible.then(|| Grown { now, since: since.into() })
+    }
+
+    /// How the vdev was spread when it was made.
+    #[must_use]
+    pub fn original(&self) -> Raidz {
+        Raidz { width: self.now.width - self.since.len() as u64, ..self.now }
+    }
+
+    /// The first txg whose blocks are spread over all children.
+    #[must_use]
+    pub fn complete_since(&self) -> Txg {
+        self.since.last().copied().expect("a grown vdev got a child")
+    }
+
+    /// What the rows of a block with this physical birth are made of. They may lie on more children than a row has columns.
+    fn rows_of(&self, born: Txg) -> Raidz {
+        let before = self.since.iter().filter(|since| **since > born).count() as u64;
+        Raidz { width: self.now.width - before, ..self.now }
+    }
+
+    /// The columns of the block of `psize` bytes at `offset` that was born in txg `born`.
+    #[must_use]
+    pub(super) fn map(&self, offset: u64, psize: u64, born: Txg) -> Map {
+        let old = self.rows_of(born);
+        if old == self.now {
+            return self.now.map(offset, psize);
+        }
+        let (first, sectors) = (offset >> old.ashift, old.sectors(psize));
+        let total = old.total(sectors);
+        let mut map = Map { parity: old.parity(), ..Map::default() };
+        let (mut columns, mut numbers) = (Vec::new(), Vec::new());
+        for row in 0..total.div_ceil(old.width) {
+            let start = columns.len();
+            let in_row = old.width.min(total);
+            for column in 0..in_row {
+                let number = first + row * old.width + column;
+                numbers.push(number);
+                columns.push(match old.holds(sectors, row, column) {
+                    Holds::Nothing => Column { len: 0, filled: 0, ..self.now.sector(number) },
+                    Holds::Parity => self.now.sector(number),
+                    Holds::Data(sector) => Column { start: sector << old.ashift, ..self.now.sector(number) },
+                });
+            }
+            if old.alternates(offset)
+                && let [parity, data, ..] = &mut columns[start..]
+            {
+                parity.exchange_places(data);
+                numbers.swap(start, start + 1);
+            }
+            map.groups.push(start..columns.len());
+        }
+        map.skipped = (total..old.asize(psize) >> old.ashift).map(|n| self.now.sector(first + n)).collect();
+        map.lay_together = self.lay_together(old.width, &columns, &numbers);
+        map.columns = columns;
+        map
+    }
+
+    /// The columns that lay on one device while the vdev had fewer children. A device that was damaged then has left its damage in them.
+    fn lay_together(&self, narrowest: u64, columns: &[Column], numbers: &[u64]) -> Vec<Vec<usize>> {
+        let sets = (narrowest..self.now.width).flat_map(|width| (0..width).map(move |child| (width, child)));
+        let of = |(width, child): (u64, u64)| -> Vec<usize> {
+            let there = |at: &usize| columns[*at].len > 0 && numbers[*at] % width == child;
+            (0..columns.len()).filter(there).collect()
+        };
+        sets.map(of).filter(|set| !set.is_empty()).collect()
+    }
+}
+
+/// What a sector of a row holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    Parity,
+    /// So many sectors of the block come before it.
+    Data(u64),
+    /// The last row is shorter than the others. What it lacks counts as zeros.
+    Nothing,
+}
+
+impl Raidz {
+    /// What column `column` of row `row` holds of a block of so many sectors: its data goes down the first column, then down the next.
+    const fn holds(&self, sectors: u64, row: u64, column: u64) -> Holds {
+        let data_columns = self.width - self.parity;
+        let rows = sectors.div_ceil(data_columns);
+        // So many data columns reach down to the last row.
+        let rest = sectors % data_columns;
+        let long = if rest == 0 { data_columns } else { rest };
+        match column.checked_sub(self.parity) {
+            None => Holds::Parity,
+            Some(column) if column < long => Holds::Data(column * rows + row),
+            Some(_) if row + 1 == rows => Holds::Nothing,
+            Some(column) => Holds::Data(long * rows + (column - long) * (rows - 1) + row),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn grown(ashift: u32, width: usize, parity: u64, since: &[u64]) -> Grown {
+        let since: Vec<Txg> = since.iter().copied().map(Txg).collect();
+        Grown::new(Raidz::new(ashift, width, parity).unwrap(), &since).unwrap()
+    }
+
+    #[test]
+    fn impossible_growth_is_refused() {
+        let now = Raidz::new(9, 4, 2).unwrap();
+        for since in [&[][..], &[5, 4], &[1, 2], &[1, 2, 3, 4, 5]] {
+            let since: Vec<Txg> = since.iter().copied().map(Txg).collect();
+            assert_eq!(Grown::new(now, &since), None, "{since:?}");
+        }
+    }
+
+    #[test]
+    fn the_width_is_that_of_the_birth() {
+        let layout = grown(12, 5, 1, &[48, 100]);
+        for (born, width) in [(0, 3), (47, 3), (48, 4), (99, 4), (100, 5), (u64::MAX, 5)] {
+            assert_eq!(layout.rows_of(Txg(born)).width, width, "{born}");
+        }
+        assert_eq!((layout.original().width, layout.complete_since()), (3, Txg(100)));
+    }
+
+    /// Each sector that was allocated lies once on the children there are now, each byte of the block is in one data column, and each row
+    /// has the columns that it had on the narrower vdev.
+    #[test]
+    fn old_blocks_fill_what_was_allocated_once() {
+        for (width, parity, more) in [(2, 1, 1), (3, 1, 2), (4, 2, 1), (5, 3, 3), (6, 1, 1)] {
+            let since: Vec<u64> = (0..more).map(|at| 10 + at).collect();
+            let layout = grown(9, width + since.len(), parity, &since);
+            let (old, now) = (Raidz::new(9, width, parity).unwrap(), layout.now.width);
+            for sectors in 0..=30u64 {
+                for first in [0, 3, 7, (1 << 20 >> 9) + 2] {
+                    let map = layout.map(first << 9, (sectors << 9).saturating_sub(5), Txg(9));
+                    let context = format!("{width} {parity} {more} {sectors} {first}");
+                    let all: Vec<_> = map.columns.iter().filter(|c| c.len > 0).chain(&map.skipped).collect();
+                    let once: BTreeSet<_> = all.iter().map(|c| (c.child as u64, c.offset >> 9)).collect();
+                    assert_eq!(once.len(), all.len(), "{context}");
+                    let end = first + (old.asize(sectors << 9) >> 9);
+                    assert_eq!(once, (first..end).map(|n| (n % now, n / now)).collect(), "{context}");
+                    let mut starts: Vec<u64> = map
+                        .data()
+                        .filter(|c| map.columns[*c].len > 0)
+                        .map(|c| map.columns[c].start >> 9)
+                        .collect();
+                    starts.sort_unstable();
+                    assert_eq!(starts, (0..sectors).collect::<Vec<_>>(), "{context}");
+                    let in_rows = map.groups.iter().all(|row| {
+                        let there = map.columns[row.clone()].iter().filter(|c| c.len > 0);
+                        let children: BTreeSet<_> = there.clone().map(|c| c.child).collect();
+                        row.len() <= width && children.len() == there.count()
+                    });
+                    assert!(in_rows, "a child has one sector of a row: {context}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn new_blocks_are_spread_as_if_the_vdev_had_always_been_so_wide() {
+        let layout = grown(9, 5, 1, &[10, 20]);
+        assert_eq!(layout.map(77 << 9, 9000, Txg(20)), Raidz::new(9, 5, 1).unwrap().map(77 << 9, 9000));
+        assert_ne!(layout.map(77 << 9, 9000, Txg(19)), Raidz::new(9, 5, 1).unwrap().map(77 << 9, 9000));
+    }
+}
