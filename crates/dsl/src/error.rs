@@ -103,6 +103,9 @@ pub enum Error {
     /// Another pool or vdev has that guid.
     #[error("File exists")]
     GuidTaken,
+    /// A device is offline, missing or failed.
+    #[error("one or more devices is currently unavailable")]
+    DeviceAway,
     /// The pool has no such device.
     #[error("no such device in pool")]
     NoSuchDevice,

@@ -13,7 +13,8 @@ impl Pool {
     /// Gives the pool the guid `wanted`, or a random one. Returns the new guid.
     ///
     /// # Errors
-    /// [`Error::GuidTaken`] for 0 and the guid of a vdev of this pool; [`Error::ReadOnly`], or it cannot be written.
+    /// [`Error::GuidTaken`] for 0 and the guid of a vdev of this pool; [`Error::DeviceAway`]; [`Error::ReadOnly`], or it
+    /// cannot be written.
     pub fn set_guid(&self, wanted: Option<Guid>) -> Result<Guid> {
         if let Some(reason) = self.read_only() {
             return Err(Error::ReadOnly { pool: self.name(), reason });
@@ -25,6 +26,7 @@ impl Pool {
 impl Syncing<'_> {
     fn set_guid(&mut self, wanted: Option<Guid>) -> Result<Guid> {
         self.state.keeping.check_none()?;
+        self.check_all_here()?;
         let entropy = &self.inner.host.entropy;
         let is_free = |guid: &Guid| guid.0 != 0 && self.state.config.tree.find(*guid).is_none();
         let new = match wanted {
@@ -39,5 +41,12 @@ impl Syncing<'_> {
         self.inner.happened("pool_reguid", &[]);
         tracing::info!(old = old.0, new = new.0, "the pool has a new guid");
         Ok(new)
+    }
+
+    /// The labels of a device that is away keep the old guid: it would never again belong to the pool.
+    fn check_all_here(&self) -> Result<()> {
+        let is_here = |guid: Guid| self.inner.is_open(guid.0) && !self.inner.members.of(guid.0).has_failed();
+        let mut leaves = self.state.config.tree.leaves();
+        if leaves.all(|leaf| is_here(leaf.guid)) { Ok(()) } else { Err(Error::DeviceAway) }
     }
 }

@@ -328,6 +328,10 @@ fn a_device_goes_offline_and_comes_back() {
         expected.push((write(&pool, 2), content(2)));
         pool.sync().unwrap();
         assert!(pool.members()[0].is_offline && !pool.members()[0].is_open);
+        // With another guid it would not come back: its labels would be those of another pool.
+        let guid = pool.guid();
+        assert!(matches!(pool.set_guid(None), Err(pool::Error::DeviceAway)));
+        assert_eq!(pool.guid(), guid);
         is_whole_on(&script, &[1], &expected);
         let joined = pool.online_disk(first, Arc::new(script.disks().swap_remove(0))).unwrap();
         pool.resilver_joined(joined).unwrap();
@@ -336,6 +340,7 @@ fn a_device_goes_offline_and_comes_back() {
         pool.sync().unwrap();
         is_whole_on(&script, &[0], &expected);
         is_whole_on(&script, &[1], &expected);
+        assert_ne!(pool.set_guid(None).unwrap(), guid);
         let other = pool.online_disk(second, Arc::new(script.disks().swap_remove(0)));
         assert!(other.is_err(), "another device of the pool is not this one");
     }
