@@ -31,6 +31,7 @@ use crate::options::{MissingLogs, Options};
 use crate::pool::{Info, Inner, Pool};
 use crate::props::names;
 use crate::redundancy;
+use crate::shape::is_expanding;
 use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::state::{Parts, SyncState};
 use crate::zil::recover;
@@ -141,10 +142,8 @@ impl Read {
         if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
             return Ok(Some(why));
         }
-        if opened.uberblock.raidz_reflow != 0 || is_growing(storage, opened.uberblock.txg) {
-            return Ok(Some(
-                "the expansion of a raidz vdev ended only now: OpenZFS must import it first".into(),
-            ));
+        if opened.uberblock.raidz_reflow != 0 || is_growing(config, storage, opened.uberblock.txg) {
+            return Ok(Some("the expansion of a raidz vdev is not complete: OpenZFS must end it".into()));
         }
         if let Some(why) = redundancy::may_return(config, storage, options.state.is_some()) {
             return Ok(Some(why));
@@ -565,7 +564,10 @@ fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
 }
 
 /// Whether blocks of the next txg do not count with all children of a raidz vdev yet.
-fn is_growing(storage: &Storage, synced: Txg) -> bool {
+fn is_growing(config: &PoolConfig, storage: &Storage, synced: Txg) -> bool {
+    if config.tree.walk().any(is_expanding) {
+        return true;
+    }
     let spreads = storage.vdevs().tops().iter().filter_map(storage::TopVdev::spread);
     spreads.filter_map(Spread::complete_since).any(|since| since > synced.next())
 }

@@ -20,7 +20,7 @@ use crate::labels;
 use crate::members::{self, Members};
 use crate::options::{MissingLogs, Options};
 use crate::redundancy::{self, Newest};
-use crate::shape::shape_of;
+use crate::shape::{Reflow, shape_of};
 use crate::{Error, Result};
 
 /// The open devices of a pool with the state that was chosen.
@@ -183,7 +183,8 @@ fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
 }
 
 fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
-    let shape = shape_of(vdev, &|below| leaf(below, opened));
+    let reflow = Reflow::of(opened.uberblock.raidz_reflow);
+    let shape = shape_of(vdev, reflow, &|below| leaf(below, opened));
     let (top, is_moved) = (vdev.top.as_ref(), matches!(shape, Shape::Moved(_)));
     TopVdev {
         id: vdev.id as u32,

@@ -16,8 +16,31 @@ const EXPAND_TXGS: &str = "raidz_expand_txgs";
 /// Says that a child is being added.
 const EXPANDING: &str = "raidz_expanding";
 
+/// How far the sectors of a raidz vdev have been moved that gets a child.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reflow {
+    /// Bytes of its allocatable area.
+    moved: u64,
+    /// The first of them are to be copied back from the boot area of each child.
+    is_in_scratch: bool,
+}
+
+impl Reflow {
+    /// As an uberblock has it (docs/format/01-labels-uberblock.md §5).
+    pub(crate) const fn of(word: u64) -> Reflow {
+        const STATE_SHIFT: u32 = 55;
+        const IN_SCRATCH: u64 = 1;
+        let moved = (word & ((1 << STATE_SHIFT) - 1)) << 9;
+        Reflow { moved, is_in_scratch: word >> STATE_SHIFT == IN_SCRATCH }
+    }
+}
+
 /// The shape of a top-level vdev; `find` gives a leaf if its device is open. [`Shape::Missing`] if too few devices are open.
-pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<Leaf>) -> Shape {
+pub(crate) fn shape_of(
+    vdev: &VdevConfig,
+    reflow: Reflow,
+    find: &dyn Fn(&VdevConfig) -> Option<Leaf>,
+) -> Shape {
     // All leaves below a child hold the same data: the child may be a `replacing` or `spare` vdev.
     let below = |vdev: &VdevConfig| -> Vec<Option<Leaf>> { vdev.leaves().map(find).collect() };
     let is_mirror =
@@ -29,7 +52,7 @@ pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<L
             match &vdev.children[..] {
                 [side @ VdevConfig { kind: VdevKind::Raidz { nparity }, children, .. }] => {
                     let sides = children.iter().map(|child| Side::new(below(child))).collect();
-                    raidz((vdev, side), u64::from(*nparity), sides)
+                    raidz((vdev, side), reflow, u64::from(*nparity), sides)
                 }
                 _ => Shape::Unsupported(Layout::NestedMirror),
             }
@@ -40,7 +63,7 @@ pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<L
         },
         VdevKind::Raidz { nparity } => {
             let sides = vdev.children.iter().map(|child| Side::new(below(child))).collect();
-            raidz((vdev, vdev), u64::from(*nparity), sides)
+            raidz((vdev, vdev), reflow, u64::from(*nparity), sides)
         }
         VdevKind::Hole => Shape::Hole,
         VdevKind::Draid { .. } => {
@@ -53,17 +76,24 @@ pub(crate) fn shape_of(vdev: &VdevConfig, find: &dyn Fn(&VdevConfig) -> Option<L
     }
 }
 
+/// Whether a child is being added to this raidz vdev.
+pub(crate) fn is_expanding(vdev: &VdevConfig) -> bool {
+    vdev.extra.contains(EXPANDING)
+}
+
 /// The shape of a top-level vdev that is the raidz vdev `own`, or has it as its only side.
-fn raidz((top, own): (&VdevConfig, &VdevConfig), nparity: u64, sides: Vec<Side>) -> Shape {
+fn raidz((top, own): (&VdevConfig, &VdevConfig), reflow: Reflow, nparity: u64, sides: Vec<Side>) -> Shape {
     let ashift = top.top.as_ref().map_or(9, |top| top.ashift);
     let layout = Raidz::new(ashift, sides.len(), nparity).ok_or(Layout::ImpossibleRaidz);
-    let spread = layout.and_then(|now| match own.extra.get_u64s(EXPAND_TXGS) {
-        _ if own.extra.contains(EXPANDING) => Err(Layout::Expanding),
-        None | Some([]) => Ok(Spread::Raidz(now)),
-        Some(since) => {
-            let since: Vec<Txg> = since.iter().copied().map(Txg).collect();
-            Grown::new(now, &since).map(Spread::Grown).ok_or(Layout::ImpossibleRaidz)
+    let since = own.extra.get_u64s(EXPAND_TXGS).unwrap_or_default();
+    let since: Vec<Txg> = since.iter().copied().map(Txg).collect();
+    let spread = layout.and_then(|now| match (is_expanding(own), &since[..]) {
+        (true, _) if reflow.is_in_scratch => Err(Layout::Expanding),
+        (true, since) => {
+            Grown::in_motion(now, since, reflow.moved).map(Spread::Grown).ok_or(Layout::ImpossibleRaidz)
         }
+        (false, []) => Ok(Spread::Raidz(now)),
+        (false, since) => Grown::new(now, since).map(Spread::Grown).ok_or(Layout::ImpossibleRaidz),
     });
     parity(spread, sides)
 }

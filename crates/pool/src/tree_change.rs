@@ -16,7 +16,7 @@ use storage::{Health, Leaf, TopVdev, TxgRuns, Vdevs};
 use crate::aux_vdevs::{self, AuxKind};
 use crate::pool::{Inner, Pool};
 use crate::replacement::{self, IS_SPARE, Joins, OLD};
-use crate::shape::shape_of;
+use crate::shape::{Reflow, shape_of};
 use crate::state::Syncing;
 use crate::{Error, Result, labels, new_vdevs};
 
@@ -261,7 +261,8 @@ impl Syncing<'_> {
         let open: Vec<Leaf> = top.leaves().chain(more).cloned().collect();
         let find = |vdev: &VdevConfig| open.iter().find(|leaf| leaf.guid == vdev.guid.0).cloned();
         top.guid = config.guid.0;
-        top.shape = shape_of(config, &find);
+        // A pool whose sectors move to a new child is not written, so its tree does not change.
+        top.shape = shape_of(config, Reflow::default(), &find);
         let mut tops = self.inner.storage.vdevs().tops().to_vec();
         tops[index] = top;
         let vdevs = Vdevs::new(tops);

@@ -39,7 +39,7 @@ macro_rules! sound {
 
 sound! {
     gashift9 gashift12 gashift13 gcomp gcompat21 gfreebsd20 ggrub2 gposix gprops grandom grec gstripe gsum gv28
-    gremove gcheckpoint gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume gredact gexpand
+    gremove gcheckpoint gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume gredact gexpand gexpanding
 }
 
 /// The first txg of a writer takes over what only OpenZFS uses: log space maps, deferred frees, features.
@@ -223,6 +223,13 @@ fn expanded_raidz_is_written_also_without_devices() {
         let (_, findings) = check(dir.path());
         assert_eq!(findings.len(), lost.len(), "{findings:#?}");
     }
+}
+
+#[test]
+fn raidz_that_is_being_expanded_is_only_read() {
+    let dir = unpack("gexpanding");
+    let reason = import(dir.path(), false).read_only().unwrap();
+    assert!(reason.contains("the expansion of a raidz vdev is not complete"), "{reason}");
 }
 
 #[test]

@@ -86,8 +86,8 @@ pub enum Layout {
     /// A number of devices and parity that do not go together.
     #[error("a raidz vdev that cannot be")]
     ImpossibleRaidz,
-    /// Its blocks move to one device more, and only OpenZFS knows how far that got.
-    #[error("a raidz vdev to which a device is being added")]
+    /// Its first blocks were moved to make room for one device more, and the machine stopped then.
+    #[error("a raidz vdev whose expansion was interrupted at its begin")]
     Expanding,
     /// A mirror whose sides are not single devices.
     #[error("a mirror of vdevs of several devices")]

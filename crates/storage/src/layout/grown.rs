@@ -1,6 +1,7 @@
 //! A raidz vdev that got more children after blocks were written to it (feature `raidz_expansion`).
 //!
-//! From:   the children that it has now, and the txgs since which new blocks are spread over one child more.
+//! From:   the children that it has now, the txgs since which new blocks are spread over one child more, and how far sectors have been moved
+//!         to the newest child.
 //! To:     the columns of blocks of any age.
 //! Source: docs/format/02-blocks-checksums-compression.md §7.5; 11-redundancy.md §4.2, §11.
 
@@ -17,6 +18,8 @@ pub struct Grown {
     pub(super) now: Raidz,
     /// For each child that was added: blocks born in this txg or later count with it.
     since: Arc<[Txg]>,
+    /// While sectors move to one child more: those before this one have their new place. No block counts with that child yet.
+    moved: Option<u64>,
 }
 
 impl Grown {
@@ -25,25 +28,47 @@ impl Grown {
     pub fn new(now: Raidz, since: &[Txg]) -> Option<Grown> {
         let original = now.width.checked_sub(since.len() as u64)?;
         let is_possible = original > now.parity && since.is_sorted() && !since.is_empty();
-        is_possible.then(|| Grown { now, since: since.into() })
+        is_possible.then(|| Grown { now, since: since.into(), moved: None })
+    }
+
+    /// A vdev that has been spread as `now` without its last child, since the last of these txgs. Everything before byte `moved` of its
+    /// allocatable area has been moved to where it lies with that child. `None` if there is no such vdev.
+    #[must_use]
+    pub fn in_motion(now: Raidz, since: &[Txg], moved: u64) -> Option<Grown> {
+        let original = now.width.checked_sub(since.len() as u64 + 1)?;
+        let is_possible = original > now.parity && since.is_sorted();
+        is_possible.then(|| Grown { now, since: since.into(), moved: Some(moved >> now.ashift) })
+    }
+
+    /// How the newest blocks are spread, before anything moves.
+    pub(super) fn newest(&self) -> Raidz {
+        Raidz { width: self.now.width - u64::from(self.moved.is_some()), ..self.now }
     }
 
     /// How the vdev was spread when it was made.
     #[must_use]
     pub fn original(&self) -> Raidz {
-        Raidz { width: self.now.width - self.since.len() as u64, ..self.now }
+        Raidz { width: self.newest().width - self.since.len() as u64, ..self.now }
     }
 
-    /// The first txg whose blocks are spread over all children.
+    /// The first txg whose blocks are spread over all children; `None` while sectors move to one child more.
     #[must_use]
-    pub fn complete_since(&self) -> Txg {
-        self.since.last().copied().expect("a grown vdev got a child")
+    pub fn complete_since(&self) -> Option<Txg> {
+        self.since.last().copied().filter(|_| self.moved.is_none())
     }
 
     /// What the rows of a block with this physical birth are made of. They may lie on more children than a row has columns.
     fn rows_of(&self, born: Txg) -> Raidz {
         let before = self.since.iter().filter(|since| **since > born).count() as u64;
-        Raidz { width: self.now.width - before, ..self.now }
+        Raidz { width: self.newest().width - before, ..self.now }
+    }
+
+    /// How the sectors of a row lie that ends before sector `end`.
+    fn place_of_row(&self, end: u64) -> Raidz {
+        match self.moved {
+            Some(moved) if end > moved => self.newest(),
+            _ => self.now,
+        }
     }
 
     /// The columns of the block of `psize` bytes at `offset` that was born in txg `born`.
@@ -60,13 +85,14 @@ impl Grown {
         for row in 0..total.div_ceil(old.width) {
             let start = columns.len();
             let in_row = old.width.min(total);
+            let place = self.place_of_row(first + row * old.width + in_row);
             for column in 0..in_row {
                 let number = first + row * old.width + column;
                 numbers.push(number);
                 columns.push(match old.holds(sectors, row, column) {
-                    Holds::Nothing => Column { len: 0, filled: 0, ..self.now.sector(number) },
-                    Holds::Parity => self.now.sector(number),
-                    Holds::Data(sector) => Column { start: sector << old.ashift, ..self.now.sector(number) },
+                    Holds::Nothing => Column { len: 0, filled: 0, ..place.sector(number) },
+                    Holds::Parity => place.sector(number),
+                    Holds::Data(sector) => Column { start: sector << old.ashift, ..place.sector(number) },
                 });
             }
             if old.alternates(offset)
@@ -147,7 +173,28 @@ mod tests {
         for (born, width) in [(0, 3), (47, 3), (48, 4), (99, 4), (100, 5), (u64::MAX, 5)] {
             assert_eq!(layout.rows_of(Txg(born)).width, width, "{born}");
         }
-        assert_eq!((layout.original().width, layout.complete_since()), (3, Txg(100)));
+        assert_eq!((layout.original().width, layout.complete_since()), (3, Some(Txg(100))));
+    }
+
+    #[test]
+    fn while_sectors_move_rows_before_the_border_have_their_new_place() {
+        let (wide, old) = (Raidz::new(9, 4, 1).unwrap(), Raidz::new(9, 3, 1).unwrap());
+        let sectors = |map: &Map| -> Vec<(usize, u64)> {
+            map.columns.iter().filter(|c| c.len > 0).map(|c| (c.child, c.offset >> 9)).collect()
+        };
+        // Four sectors of data in two rows of three, from sector 6 on.
+        let of = |moved: u64| {
+            let layout = Grown::in_motion(wide, &[], moved << 9).unwrap();
+            assert_eq!((layout.original(), layout.complete_since()), (old, None));
+            sectors(&layout.map(6 << 9, 4 << 9, Txg(5)))
+        };
+        let numbered = |layout: Raidz, numbers: std::ops::Range<u64>| -> Vec<(usize, u64)> {
+            numbers.map(|n| layout.sector(n)).map(|c| (c.child, c.offset >> 9)).collect()
+        };
+        assert_eq!(of(0), numbered(old, 6..12));
+        assert_eq!(of(8), numbered(old, 6..12));
+        assert_eq!(of(9), [numbered(wide, 6..9), numbered(old, 9..12)].concat());
+        assert_eq!(of(12), numbered(wide, 6..12));
     }
 
     /// Each sector that was allocated lies once on the children there are now, each byte of the block is in one data column, and each row

@@ -201,7 +201,7 @@ impl Spread {
     pub fn sizes(&self) -> Sizes {
         match self {
             Spread::Raidz(layout) => Sizes::Raidz(*layout),
-            Spread::Grown(layout) => Sizes::Raidz(layout.now),
+            Spread::Grown(layout) => Sizes::Raidz(layout.newest()),
             Spread::Draid(layout) => Sizes::Draid(layout.spec),
         }
     }
@@ -219,7 +219,7 @@ impl Spread {
     #[must_use]
     pub fn complete_since(&self) -> Option<Txg> {
         match self {
-            Spread::Grown(layout) => Some(layout.complete_since()),
+            Spread::Grown(layout) => layout.complete_since(),
             Spread::Raidz(_) | Spread::Draid(_) => None,
         }
     }
