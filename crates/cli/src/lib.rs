@@ -31,6 +31,7 @@ mod stop;
 mod suggest;
 mod table;
 mod visit;
+mod wrap;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -5,9 +5,12 @@
 
 use std::ffi::OsString;
 
+mod guide;
+
 use super::Cenote;
 use crate::messages::Failure;
 use crate::out::Console;
+use crate::wrap;
 use clap::CommandFactory;
 
 /// Names of guides, what they are about, and their text.
@@ -63,34 +66,10 @@ fn title(guide: &str) -> &str {
     guide.lines().next().unwrap_or_default().trim_start_matches("# ")
 }
 
-/// Prints a guide: headings in bold on a terminal, commands set in, pictures and marks left out.
+/// Prints a guide for a terminal; where standard output is none, as for one of the usual width.
 fn print(guide: &str, console: &mut Console) -> Result<(), Failure> {
-    let mut is_code = false;
-    let mut was_empty = false;
-    for line in guide.lines() {
-        if line.starts_with("```") {
-            is_code = !is_code;
-            continue;
-        }
-        if line.trim_start().starts_with("![") {
-            continue;
-        }
-        // A picture that was left out leaves two empty lines.
-        if line.is_empty() && was_empty {
-            continue;
-        }
-        was_empty = line.is_empty();
-        console.line(&shown(line, is_code))?;
-    }
-    Ok(())
-}
-
-fn shown(line: &str, is_code: bool) -> String {
-    match (is_code, line.strip_prefix('#')) {
-        (true, _) => format!("    {line}").trim_end().to_owned(),
-        (false, Some(heading)) => heading.trim_start_matches('#').trim_start().to_uppercase(),
-        (false, None) => line.replace("**", ""),
-    }
+    let width = console.columns().unwrap_or(wrap::USUAL).min(wrap::USUAL);
+    guide::lines(guide, width).iter().try_for_each(|line| console.line(line))
 }
 
 #[cfg(test)]
@@ -112,8 +91,8 @@ mod tests {
         for (name, guide) in GUIDES {
             let (text, done) = said(&format!("help {name}")).expect("a guide");
             assert_eq!(done, Ok(()), "{name}");
-            let long = text.lines().find(|line| line.chars().count() > 84);
-            assert!(long.is_none() && !text.contains("```"), "{name}: {long:?}");
+            let long = text.lines().find(|line| line.chars().count() > wrap::USUAL);
+            assert!(long.is_none() && !text.contains("```") && !text.contains("**"), "{name}: {long:?}");
             assert!(topics().contains(title(guide)), "{name}");
         }
     }
