@@ -78,13 +78,21 @@ fn main(program: Program, words: &[String], around: &Surroundings, mut console: 
     console.finish(ended, || about.map_or_else(|| usage(program), text))
 }
 
-/// The answer to a word that is no subcommand: the nearest subcommand when one is near, else the usage of all.
+/// The answer to a word that is no subcommand: the same one of the other program, the nearest subcommand when one is near, else
+/// the usage of all.
 fn unrecognized(program: Program, word: &str, console: &mut Console) -> Failure {
     let first = format!("unrecognized command '{word}'");
-    let Some(near) = nearest(program, word) else { return Failure::usage(first) };
     let name = program.name();
+    let line = match (Program::ALL.into_iter().find(|other| compat::command(*other, word).is_some()), word) {
+        (Some(other), _) => format!("did you mean '{} {word}'?", other.name()),
+        (None, "-d") => format!("'-d DIR|FILE' stands before the program: 'cenote -d DIR|FILE {name} …'"),
+        (None, _) => match nearest(program, word) {
+            Some(near) => format!("did you mean '{name} {near}'?"),
+            None => return Failure::usage(first),
+        },
+    };
     console.remark(&first);
-    console.remark(&format!("did you mean '{name} {near}'? '{name} help' lists all commands"));
+    console.remark(&format!("{line} '{name} help' lists all commands"));
     Failure::Ended(2)
 }
 
@@ -161,6 +169,8 @@ mod tests {
             (Program::Zpool, "imprt", "zpool import"),
             (Program::Zfs, "snapshto", "zfs snapshot"),
             (Program::Zfs, "help lsit", "zfs list"),
+            (Program::Zfs, "scrub", "zpool scrub"),
+            (Program::Zpool, "snapshot", "zfs snapshot"),
         ] {
             let (status, out, err) = call(program, word);
             let typed = word.rsplit(' ').next().unwrap();

@@ -6,12 +6,14 @@
 use pool::props::{Property, dataset, pool as pool_props, vdev};
 
 use crate::command::{Command, Program};
-use crate::messages::Failure;
+use crate::messages::{Failure, io_words};
 
 /// Similarity (Jaro, 0 to 1) of a misspelt word: one changed or swapped letter leaves 0.85 and more.
 const NEAR: f64 = 0.8;
 /// What stands before a word that is no property.
 const PROPERTIES: [&str; 2] = ["invalid property '", "invalid property: '"];
+/// What stands before the path of a device that cannot be found.
+const DEVICE: &str = "cannot resolve path '";
 /// What stands before a word that is no option.
 const OPTION: &str = "invalid option '--";
 
@@ -53,11 +55,26 @@ fn suggestion(line: &str, program: Program, command: &Command) -> Option<String>
         let near = nearest(word, properties(program))?;
         return Some(format!("did you mean '{near}'? '{} help properties' lists them all", program.name()));
     }
+    if let Some(path) = quoted(DEVICE) {
+        return unreachable(path);
+    }
     let word = quoted(OPTION)?.split('=').next()?;
     let long =
         command.options.iter().flat_map(|option| option.spellings()).filter(|spelling| spelling.len() > 1);
     let near = nearest(word, long)?;
     Some(format!("did you mean '--{near}'?"))
+}
+
+/// Why there is no device at `path`.
+fn unreachable(path: &str) -> Option<String> {
+    let error = std::fs::metadata(path).err()?;
+    Some(match error.kind() {
+        std::io::ErrorKind::NotFound if path.starts_with("/dev/") => "there is no such device".to_owned(),
+        std::io::ErrorKind::NotFound => {
+            format!("there is no such file: 'truncate -s 1G {path}' makes one that a pool can be in")
+        }
+        _ => format!("'{path}': {}", io_words(&error)),
+    })
 }
 
 #[cfg(test)]
@@ -97,6 +114,12 @@ mod tests {
                 "did you mean 'autotrim'? ",
             ),
             (Program::Zfs, "list", "invalid option '--jsno-int'", "did you mean '--json-int'?"),
+            (
+                Program::Zpool,
+                "create",
+                "cannot resolve path '/no/such'",
+                "there is no such file: 'truncate -s 1G /no/such' makes one",
+            ),
         ];
         for (program, command, line, wanted) in lines {
             let said = said(program, command, line).expect(line);

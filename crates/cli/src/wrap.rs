@@ -8,6 +8,9 @@ use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 /// The most columns of a line of text: longer ones are hard to read.
 pub const USUAL: usize = 80;
 
+/// The fewest columns that text is wrapped to.
+pub const NARROW: usize = 24;
+
 /// The lines of a paragraph of at most `width` columns. The first one begins with `first`, the others with `next`.
 pub fn lines(text: &str, width: usize, (first, next): (&str, &str)) -> Vec<String> {
     let options = Options::new(width)

@@ -247,8 +247,19 @@ impl Advice {
     /// For people: the rows as a table, the picks, what else there is to say.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = vec![self.looked_at(), self.for_target(), String::new()];
-        lines.extend(self.cells().lines());
+        [self.above(), self.table().lines(), self.below()].concat()
+    }
+
+    /// The lines above the table.
+    #[must_use]
+    pub fn above(&self) -> Vec<String> {
+        vec![self.looked_at(), self.for_target(), String::new()]
+    }
+
+    /// The lines below the table. Commands are set in.
+    #[must_use]
+    pub fn below(&self) -> Vec<String> {
+        let mut lines = Vec::new();
         lines.push("* nothing else is both smaller and faster; codec rates are of one core, write and read of the target".to_owned());
         lines.push(self.saved_of());
         if let Some(doubt) = &self.doubt {
@@ -338,27 +349,28 @@ impl Advice {
     }
 
     /// The rows as text.
-    pub(super) fn cells(&self) -> Table {
+    #[must_use]
+    pub fn table(&self) -> Table {
         let mut columns = [
             "",
             "compression",
             "record",
-            "compressratio",
+            "ratio",
             "±",
             "used",
             "saved",
             "compress",
             "decompress",
             "write MB/s",
-            "",
+            "limit",
             "read MB/s",
-            "",
+            "limit",
         ]
         .map(str::to_owned)
         .to_vec();
         let bursts = self.rows.iter().any(|row| row.burst.is_some());
         if bursts {
-            columns.extend(["all MB/s", ""].map(str::to_owned));
+            columns.extend(["all MB/s", "limit"].map(str::to_owned));
         }
         let rate = |rate: f64| format!("{:.0}", rate / 1e6);
         // Without compression only checksums are left.

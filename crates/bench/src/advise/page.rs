@@ -131,7 +131,7 @@ impl Advice {
 
     /// All configurations, as on the terminal.
     fn all_rows(&self) -> Table {
-        let mut rows = self.cells().rows;
+        let mut rows = self.table().rows;
         rows.iter_mut().for_each(|row| row.rotate_left(1));
         let mut columns: Vec<String> = HEADINGS.map(str::to_owned).to_vec();
         if self.rows.iter().any(|row| row.burst.is_some()) {

@@ -53,10 +53,10 @@ pub fn no_such_pool(name: &str) -> Failure {
     }
 }
 
-/// Says which pools of other users are mounted, where this user has none.
+/// Tells people which pools of other users are mounted, where this user has none.
 pub fn remark(console: &mut Console) {
     for (name, Foreign { user, is_shared }) in all() {
         let why = NotOpen::Foreign { name: name.clone(), user, is_shared };
-        console.remark(&format!("cenote: {}: {why}", Action::Open(&name)));
+        console.explain(&format!("cenote: {}: {why}", Action::Open(&name)));
     }
 }

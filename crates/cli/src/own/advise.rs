@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use bench::advise::{Question, Subject, TABLE_CORES, TableReport, advise, from_tables};
+use bench::advise::{Advice, Question, Subject, TABLE_CORES, TableReport, advise, from_tables};
 use bench::{Error, Event, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pool::props::DatasetKind;
@@ -20,6 +20,7 @@ pub use self::args::Advise;
 use self::stdin::Stdin;
 use super::bench::command_line;
 use super::bench::outputs::Output;
+use super::bench::table::fit;
 use crate::around::Surroundings;
 use crate::files::pools::{Pools, refused};
 use crate::messages::Failure;
@@ -27,6 +28,7 @@ use crate::open::{self, Intent};
 use crate::out::{Colour, Console};
 use crate::place::{Place, PoolPath};
 use crate::stop::Stop;
+use crate::wrap;
 
 /// Carries out the command. Gives the exit status.
 ///
@@ -74,15 +76,7 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
     }
     match answered {
         Ok(advice) if args.json => write!(console.out(), "{}", advice.to_json())?,
-        Ok(advice) => {
-            let answer = advice.answer();
-            for line in advice.lines() {
-                match answer.as_ref() == Some(&line) {
-                    true => console.answer(Colour::Bold, &line)?,
-                    false => console.line(&line)?,
-                }
-            }
-        }
+        Ok(advice) => print(&advice, args.wide, console)?,
         Err(Error::Interrupted) => {
             console.remark("cenote advise: interrupted");
             return Ok(stop.status());
@@ -90,6 +84,42 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
         Err(error) => return Err(Failure::refused(error.to_string())),
     }
     Ok(0)
+}
+
+/// Columns that a terminal which is too narrow does without, the first one first.
+const RANK: [&str; 5] = ["decompress", "compress", "±", "used", "limit"];
+
+/// Prints an answer: for a terminal, with a table that fits it unless it is to be `wide`, and sentences wrapped.
+fn print(advice: &Advice, wide: bool, console: &mut Console) -> Result<(), Failure> {
+    let width = console.columns();
+    let answer = advice.answer();
+    sentences(&advice.above(), width).iter().try_for_each(|line| console.line(line))?;
+    let (table, left_out) = fit(advice.table(), &RANK, width.filter(|_| !wide));
+    table.iter().try_for_each(|line| console.line(line))?;
+    for text in advice.below() {
+        for line in sentences(std::slice::from_ref(&text), width) {
+            match answer.as_ref() == Some(&text) {
+                true => console.answer(Colour::Bold, &line)?,
+                false => console.line(&line)?,
+            }
+        }
+    }
+    if !left_out.is_empty() {
+        console.explain(&format!("too narrow for {}: --wide shows all columns", left_out.join(", ")));
+    }
+    Ok(())
+}
+
+/// Texts as lines of a terminal, if there is one. Commands, which are set in, stay whole.
+fn sentences(texts: &[String], width: Option<usize>) -> Vec<String> {
+    let Some(width) = width.map(|width| width.clamp(wrap::NARROW, wrap::USUAL)) else {
+        return texts.to_vec();
+    };
+    let lines = |text: &String| match text.starts_with(' ') {
+        true => vec![text.clone()],
+        false => wrap::lines(text, width, ("", "  ")),
+    };
+    texts.iter().flat_map(lines).collect()
 }
 
 /// The source of a word. A word that names a dataset and no file stands for the contents of the dataset.
@@ -216,6 +246,7 @@ impl Watch for Screen {
 
 #[cfg(test)]
 mod tests {
+    use crate::out::Console;
     use crate::own::Cenote;
     use crate::own::asked::{call, refusal};
     use crate::own::page_numbers::missing_numbers;
@@ -248,6 +279,31 @@ mod tests {
         ] {
             assert!(out.contains(part), "{part}: {out}");
         }
+    }
+
+    #[test]
+    fn an_answer_fits_the_terminal_and_all_columns_come_back_with_wide() {
+        let dir = data();
+        let options = "--json --disk-write 200 --disk-read 200 --network 100 --dirty-max 1G";
+        let (_, out) = call(&format!("advise {options} {}", dir.path().display()));
+        let advice: Advice = serde_json::from_str(&out).expect("the contract");
+        let said = |wide| {
+            let mut out = Vec::new();
+            let mut console = Console::new(&mut out, std::io::sink()).width(Some(80));
+            assert_eq!(super::print(&advice, wide, &mut console), Ok(()));
+            console.flush().expect("printed");
+            drop(console);
+            String::from_utf8(out).expect("text")
+        };
+        let narrow = said(false);
+        // Paths and commands stay whole.
+        let may_be_long =
+            |line: &str| line.starts_with("  zfs ") || line.contains(&*dir.path().to_string_lossy());
+        let long = narrow.lines().find(|line| line.chars().count() > 80 && !may_be_long(line));
+        assert_eq!(long, None, "{narrow}");
+        assert!(!narrow.contains("decompress") && said(true).contains("decompress"), "{narrow}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&said(true)), words(&advice.lines().join("\n")), "no word is lost");
     }
 
     /// Files that a database fills with zeros beforehand.

@@ -3,15 +3,17 @@
 //! From:   the word behind `help`.
 //! To:     a guide, as text for a terminal. Other words are for clap: help about a command.
 
+mod guide;
+
 use std::ffi::OsString;
 
-mod guide;
+use clap::CommandFactory;
+use pool::props::{Access, Property, dataset, pool as pool_props, vdev};
 
 use super::Cenote;
 use crate::messages::Failure;
 use crate::out::Console;
 use crate::wrap;
-use clap::CommandFactory;
 
 /// Names of guides, what they are about, and their text.
 const GUIDES: [(&str, &str); 9] = [
@@ -25,6 +27,11 @@ const GUIDES: [(&str, &str); 9] = [
     ("damage", include_str!("../../guide/damage.md")),
     ("how", include_str!("../../guide/how.md")),
 ];
+/// The topic that is no guide.
+const PROPERTIES: &str = "properties";
+const OF_PROPERTIES: &str = "Properties and their values";
+/// Columns for the name of a property.
+const NAME: usize = 24;
 /// How like a word must be to be suggested: 1 is the same.
 const LIKE: f64 = 0.7;
 
@@ -34,7 +41,7 @@ pub(super) fn topics() -> String {
     for (name, guide) in GUIDES {
         text += &format!("  {name:13} {}\n", title(guide));
     }
-    text
+    text + &format!("  {PROPERTIES:13} {OF_PROPERTIES}\n")
 }
 
 /// Prints the guide that `cenote help TOPIC` asks for; `None` if the words ask for something else.
@@ -47,12 +54,16 @@ pub(super) fn run(words: &[OsString], console: &mut Console) -> Option<Result<()
     if let Some((_, guide)) = GUIDES.iter().find(|(name, _)| *name == topic) {
         return Some(print(guide, console));
     }
+    if topic == PROPERTIES {
+        return Some(properties(console));
+    }
     let commands: Vec<String> =
         Cenote::command().get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     if topic.starts_with('-') || topic == "help" || commands.iter().any(|name| name == topic) {
         return None;
     }
-    let names = GUIDES.iter().map(|(name, _)| (*name).to_owned()).chain(commands);
+    let topics = GUIDES.iter().map(|(name, _)| *name).chain([PROPERTIES]);
+    let names = topics.map(str::to_owned).chain(commands);
     let like = names.map(|name| (strsim::jaro_winkler(topic, &name), name)).filter(|(like, _)| *like > LIKE);
     let best = like.max_by(|(a, _), (b, _)| a.total_cmp(b));
     let failure = Failure::refused(format!("cenote: there is no guide and no command '{topic}'"));
@@ -66,10 +77,45 @@ fn title(guide: &str) -> &str {
     guide.lines().next().unwrap_or_default().trim_start_matches("# ")
 }
 
+/// Prints the properties of datasets and pools with their values.
+fn properties(console: &mut Console) -> Result<(), Failure> {
+    let width = width(console);
+    console.line(&OF_PROPERTIES.to_uppercase())?;
+    let tables: [(&str, &[Property]); 3] = [
+        ("Datasets: zfs get, set, create -o", dataset::VISIBLE),
+        ("Pools: zpool get, set, create -o", pool_props::VISIBLE),
+        ("Devices: zpool get PROPERTY POOL DEVICE", vdev::VISIBLE),
+    ];
+    for (title, table) in tables {
+        console.line("")?;
+        console.line(title)?;
+        for property in table {
+            let (first, next) = (format!("  {:<NAME$} ", property.name), " ".repeat(NAME + 3));
+            let text = format!("{}{}", property.summary, access(property.access));
+            wrap::lines(&text, width, (&first, &next)).iter().try_for_each(|line| console.line(line))?;
+        }
+    }
+    Ok(())
+}
+
+/// What the table says of a property that a user cannot simply set.
+fn access(access: Access) -> &'static str {
+    match access {
+        Access::ReadOnly => " (read-only)",
+        Access::CreateOnly => " (only when it is created)",
+        Access::Inherit => " (inherited)",
+        Access::Set => "",
+    }
+}
+
+/// Columns for text: those of the terminal, but no more than people like to read.
+fn width(console: &Console) -> usize {
+    console.columns().unwrap_or(wrap::USUAL).clamp(wrap::NARROW, wrap::USUAL)
+}
+
 /// Prints a guide for a terminal; where standard output is none, as for one of the usual width.
 fn print(guide: &str, console: &mut Console) -> Result<(), Failure> {
-    let width = console.columns().unwrap_or(wrap::USUAL).min(wrap::USUAL);
-    guide::lines(guide, width).iter().try_for_each(|line| console.line(line))
+    guide::lines(guide, width(console)).iter().try_for_each(|line| console.line(line))
 }
 
 #[cfg(test)]
@@ -95,6 +141,18 @@ mod tests {
             assert!(long.is_none() && !text.contains("```") && !text.contains("**"), "{name}: {long:?}");
             assert!(topics().contains(title(guide)), "{name}");
         }
+    }
+
+    #[test]
+    fn all_properties_are_listed_with_their_values() {
+        let (text, done) = said("help properties").expect("a topic");
+        assert_eq!(done, Ok(()));
+        let long = text.lines().find(|line| line.chars().count() > wrap::USUAL);
+        assert_eq!(long, None);
+        for name in ["compression", "autotrim", "compressratio"] {
+            assert!(text.lines().any(|line| line.split_whitespace().next() == Some(name)), "{name}");
+        }
+        assert!(text.contains("zstd-fast") && text.contains("(read-only)") && topics().contains(PROPERTIES));
     }
 
     #[test]

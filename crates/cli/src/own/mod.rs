@@ -31,6 +31,7 @@ mod serve;
 mod show;
 mod sums;
 mod tar;
+mod tips;
 mod tune;
 mod usage;
 
@@ -49,7 +50,7 @@ use crate::command::Program;
 use crate::messages::Failure;
 use crate::place::{Place, PoolPath};
 use crate::{out, programs};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -179,7 +180,7 @@ pub fn main(
     }
     drop(console);
     let named = std::iter::once(OsString::from("cenote")).chain(words.iter().cloned());
-    let cenote = match Cenote::try_parse_from(named) {
+    let cenote = match Cenote::try_parse_from(named).map_err(tips::with_tip) {
         Ok(cenote) => cenote,
         Err(error) => {
             // Help and version asked for go to standard output with status 0, mistakes to standard error with
@@ -220,6 +221,12 @@ pub fn main(
             console.finish(ended.map(drop), String::new).max(asked)
         }
     }
+}
+
+/// Whether `word` is nearly the name of one of cenote's own commands.
+fn is_like_own(word: &str) -> bool {
+    let commands = Cenote::command();
+    crate::suggest::nearest(word, commands.get_subcommands().map(clap::Command::get_name)).is_some()
 }
 
 /// Carries out one of cenote's own commands for a client of this pool's server. Gives the exit status.
@@ -338,7 +345,6 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cenote, clap::Error> {
         Cenote::try_parse_from(std::iter::once("cenote").chain(line.split_whitespace()))

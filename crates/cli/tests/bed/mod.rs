@@ -67,6 +67,18 @@ pub fn copy_program(to: &Path) {
     assert!(done.expect("cp is here").success());
 }
 
+/// Lets programs that tests start be ended by SIGINT, also where a shell started the tests in the background: it has the
+/// signal ignored, and children inherit that. A signal that has a handler is not ignored in children. The handler here does
+/// what the system does without one.
+fn take_interrupts() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let always = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+        signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, always)
+            .expect("a handler");
+    });
+}
+
 impl Bed {
     /// The values of properties of a pool, one a line: `zpool get`.
     pub fn pool_values(&self, what: &[&str]) -> String {
@@ -76,6 +88,7 @@ impl Bed {
     }
 
     pub fn new() -> Bed {
+        take_interrupts();
         Bed { folder: tempfile::tempdir().expect("a folder") }
     }
 

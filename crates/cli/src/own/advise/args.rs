@@ -89,6 +89,9 @@ pub struct Advise {
     /// The answer as JSON.
     #[arg(long)]
     pub json: bool,
+    /// All columns of the table, however narrow the terminal is.
+    #[arg(long)]
+    pub wide: bool,
     /// Write the answer as a page (HTML in one file), too.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

