@@ -112,14 +112,16 @@ impl Ring {
     }
 
     /// Notes that `len` bytes, length word included, were written at the end. The first record with a
-    /// command (`is_command`) closes the part that is kept for ever.
+    /// command (`is_command`) closes the part that is kept for ever, if it is near the begin: the command that makes a pool is
+    /// among the first records, and a program that makes pools without a command may fill the ring before somebody logs one.
     ///
     /// # Panics
     /// If room was not made before.
     pub fn appended(&mut self, len: u64, is_command: bool) {
         assert!(!self.must_drop(len), "room was made for the record");
         self.end += len;
-        if self.create_len == 0 && is_command {
+        let is_early = self.records_lost == 0 && self.end <= self.size / 4;
+        if self.create_len == 0 && is_command && is_early {
             self.create_len = self.end;
             self.begin = self.end;
         }
@@ -185,6 +187,20 @@ mod tests {
         ring.appended(1000, true);
         assert_eq!((ring.create_len, ring.begin, ring.end), (384, 384, 1384));
         assert_eq!(ring.pieces(384 + 2 * (RING_MIN - 384) - 10, 30), [(RING_MIN - 10, 10), (384, 20)]);
+    }
+
+    #[test]
+    fn a_command_in_a_full_ring_is_not_kept_for_ever() {
+        let lost = Ring { create_len: 0, size: 251_658, begin: 204_640, end: 456_112, records_lost: 642 };
+        let late = Ring { begin: 0, end: 200_000, records_lost: 0, ..lost };
+        for mut ring in [lost, late] {
+            while ring.must_drop(400) {
+                ring.drop_oldest(300).unwrap();
+            }
+            ring.appended(400, true);
+            assert_eq!(ring.create_len, 0);
+            assert_eq!(Ring::decode(&ring.encode(), ByteOrder::Little), Ok(ring));
+        }
     }
 
     #[test]

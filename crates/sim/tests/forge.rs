@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use format::ObjectType;
+use format::objset::ObjsetType;
 use scan::Scans as _;
-use sim::forge::{Forgery, PatchedDisk, Patches, Source, apply, crafted, sample};
+use sim::Story;
+use sim::forge::{Forgery, PatchedDisk, Patches, Place, Source, apply, crafted, sample};
 use sim::reading::{self, Limits};
 use storage::host::Disk;
 
@@ -200,4 +202,45 @@ fn a_scrub_of_each_crafted_pool_ends() {
             name != "snapshot-loop" || said.is_err_and(|said| said.contains("the snapshot before another"))
         );
     }
+}
+
+fn expect_clean(pool: &pool::Pool) {
+    let mut found = Vec::new();
+    scan::check::check(pool, &mut |finding| found.push(finding.to_string())).expect("it can be checked");
+    assert_eq!(found, Vec::<String>::new());
+}
+
+/// OpenZFS's stress program leaves such datasets.
+#[test]
+fn the_intent_log_of_a_dataset_that_is_no_file_system_stays_until_the_dataset_goes() {
+    const OBJSET_TYPE: std::ops::Range<usize> = 704..712;
+    let mut story = Story::seeded(7);
+    story.write("/a", "text").commit();
+    let objset = story.pool().dataset("tank/fs").expect("there").id.0;
+    let source = Source::parse(story.write("/b", [9; 5000]).commit().shut_down().image());
+    let mut forgery = Forgery::of(&source);
+    let place = Place { objset, object: 0, level: 0, blkid: u64::MAX };
+    let block = source.block(place).expect("the objset has a block");
+    forgery.edit(block, |raw| raw[OBJSET_TYPE].copy_from_slice(&(ObjsetType::Other as u64).to_le_bytes()));
+    let disk = PatchedDisk::new(source.image().clone(), forgery.seal()).writable();
+    let import = || {
+        let disk = Arc::new(disk.clone()) as Arc<dyn Disk>;
+        pool::Pool::import_disks(vec![disk], pool::Options::default()).expect("it can be imported")
+    };
+    for _ in 0..2 {
+        let pool = import();
+        assert_eq!(zpl::replay_logs(&pool).expect("nothing is replayed"), Vec::new());
+        assert_eq!(pool.logs_to_replay(), ["tank/fs"]);
+        pool.snapshot(&["tank@new".to_owned()], &[]).expect("the pool is changed");
+        pool.destroy_snapshots(&["tank@new".to_owned()], false).expect("the pool is changed");
+        expect_clean(&pool);
+        pool.export().expect("it is exported");
+    }
+    let pool = import();
+    pool.destroy_dataset("tank/fs").expect("it is destroyed");
+    expect_clean(&pool);
+    pool.export().expect("it is exported");
+    let pool = import();
+    assert_eq!(pool.logs_to_replay(), Vec::<String>::new());
+    expect_clean(&pool);
 }

@@ -14,7 +14,7 @@ use format::objset::ObjsetType;
 use format::zil::{self, Body, Create, CreateKind, Record, Rename, RenameKind, Whiteout, Write, mask, xat};
 use format::znode::{S_IFCHR, pflags};
 use pool::zil::Replay;
-use pool::{Dataset, Hold, Pool};
+use pool::{Dataset, Hold, KeyError, Pool};
 
 use crate::create::{assign_project, fresh, new_object};
 use crate::logged::{flags_with, logged_data, projid_of};
@@ -24,6 +24,9 @@ use crate::{Error, Filesystem, Replace, Result, SetAttr, XattrMode};
 /// Replays all intent logs that a crash left in the pool; gives the names of the datasets and how many records each
 /// had. To be called after an import for writing.
 ///
+/// The log of an encrypted dataset whose key is not loaded stays until somebody loads it. Only the program that wrote a
+/// dataset that is neither a file system nor a volume knows what its records mean: such a log stays, as with OpenZFS.
+///
 /// # Errors
 /// The first record that cannot be replayed: its log stays, and its dataset cannot be changed before. All others were
 /// replayed.
@@ -32,22 +35,24 @@ pub fn replay_logs(pool: &Pool) -> Result<Vec<(String, u64)>> {
     let mut failed = Ok(());
     for name in pool.logs_to_replay() {
         match pool.open(&name).map_err(Error::from).and_then(|dataset| replay_log(&dataset)) {
-            Ok(records) => done.push((name, records)),
+            Ok(Some(records)) => done.push((name, records)),
+            Ok(None) | Err(Error::Pool(pool::Error::Key(KeyError::NotLoaded(_)))) => {}
             Err(error) => failed = failed.and(Err(error)),
         }
     }
     failed.map(|()| done)
 }
 
-/// Replays the intent log of one dataset, if a crash left one; gives the number of records.
+/// Replays the intent log of one dataset, if a crash left one; gives the number of records. Gives nothing for a dataset that
+/// is neither a file system nor a volume.
 ///
 /// # Errors
 /// As [`replay_logs`].
-pub fn replay_log(dataset: &Arc<Dataset>) -> Result<u64> {
+pub fn replay_log(dataset: &Arc<Dataset>) -> Result<Option<u64>> {
     match dataset.objset().os_type() {
-        ObjsetType::Zfs => Filesystem::open_as_it_is(dataset.clone())?.replay(),
-        ObjsetType::Zvol => Volume::open_as_it_is(dataset.clone())?.replay(),
-        _ => Err(Error::Unsupported("the intent log of such a dataset")),
+        ObjsetType::Zfs => Filesystem::open_as_it_is(dataset.clone())?.replay().map(Some),
+        ObjsetType::Zvol => Volume::open_as_it_is(dataset.clone())?.replay().map(Some),
+        ObjsetType::None | ObjsetType::Meta | ObjsetType::Other => Ok(None),
     }
 }
 

@@ -152,6 +152,12 @@ impl VdevView {
         self.children.is_empty()
     }
 
+    /// Width of the names of it and all below it when it is indented so far.
+    pub fn width(&self, indent: usize) -> usize {
+        let below = self.children.iter().map(|child| child.width(indent + 2));
+        below.max().unwrap_or(0).max(indent + self.name.len())
+    }
+
     /// Whether it was removed and leads to others.
     pub fn is_removed(&self) -> bool {
         self.kind == VdevKind::Indirect.as_str()

@@ -463,10 +463,10 @@ fn open_once(
         recovery::exclaim(&found.config.name, state, false, console)?;
     }
     // A log that cannot be replayed stays; what it belongs to says so when it is used.
-    match zpl::replay_logs(&pool) {
-        Ok(_) => Ok(Some(pool)),
-        Err(error) => Err(action.failed(format!("cannot replay an intent log: {error}"))),
+    if let Err(error) = zpl::replay_logs(&pool) {
+        console.remark(&format!("cenote: an intent log cannot be replayed: {error}"));
     }
+    Ok(Some(pool))
 }
 
 /// Sets what is wanted of a pool that was opened, and leaves it exported, for its server to take.

@@ -211,7 +211,9 @@ fn print(
     let naming = call.options.naming.or_variables(call);
     console.line("config:\n")?;
     let tree = view.shown(naming);
-    let width = tree.iter().map(|vdev| width(vdev, 2)).max().unwrap_or(0).max(view.name.len()).max(10);
+    // Removed vdevs have no row, and their names count for the width all the same.
+    let named = view.listed(naming);
+    let width = named.iter().map(|vdev| vdev.width(2)).max().unwrap_or(0).max(view.name.len()).max(10);
     let slow = call.options.slow;
     let heading = if slow { "  SLOW" } else { "" };
     console.line(&format!(
@@ -341,11 +343,6 @@ fn print_errors(
         }
     }
     Ok(())
-}
-
-fn width(vdev: &VdevView, indent: usize) -> usize {
-    let own = indent + vdev.name.len();
-    vdev.children.iter().map(|child| width(child, indent + 2)).max().unwrap_or(0).max(own)
 }
 
 /// The table of the devices of one pool.

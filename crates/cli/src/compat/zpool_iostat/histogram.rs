@@ -86,7 +86,7 @@ impl Histogram {
     pub fn print(
         self,
         console: &mut Console,
-        name: &str,
+        (name, name_width): (&str, usize),
         times: &IoTimes,
         look: Look,
     ) -> Result<(), Failure> {
@@ -100,7 +100,7 @@ impl Histogram {
         let longest = rows.iter().flat_map(|(_, counts)| cells(counts)).map(|cell| cell.len()).max();
         let width = longest.unwrap_or(0).max(5);
         let labels = rows.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
-        let name_width = labels.max(name.len()).max(10);
+        let name_width = labels.max(name_width);
         let columns = self.names();
         let line = ruler(name_width, width, columns.len());
         console.line("")?;
@@ -122,7 +122,7 @@ mod tests {
     fn printed(kind: Histogram, times: &IoTimes, tabs: bool) -> String {
         let mut out = Vec::new();
         let mut console = Console::new(&mut out, Vec::new());
-        kind.print(&mut console, "tank", times, Look { exact: false, tabs }).expect("memory");
+        kind.print(&mut console, ("tank", 10), times, Look { exact: false, tabs }).expect("memory");
         console.flush().expect("memory");
         drop(console);
         String::from_utf8(out).expect("text")

@@ -346,26 +346,32 @@ impl Report {
             let lines = lines(view, &self.wanted, self.naming, self.verbose)?;
             tables.push((since, lines.into_iter().map(counted).collect::<Vec<_>>()));
         }
+        let width = views.iter().map(|view| self.name_width(view)).max().unwrap_or(0).max(10);
         match self.histogram {
             Some(histogram) => {
                 let mut all = tables.iter().flat_map(|(_, table)| table).filter(|(line, _)| !line.heading);
                 all.try_for_each(|(line, counted)| {
-                    histogram.print(console, &line.name, &counted.times, self.look)
+                    histogram.print(console, (&line.name, width), &counted.times, self.look)
                 })
             }
-            None => self.table(console, &tables, headed, answers),
+            None => self.table(console, (&tables, width), headed, answers),
         }
+    }
+
+    /// Width of the names of the pool and of its vdevs, of those too that have no row.
+    fn name_width(&self, view: &PoolView) -> usize {
+        let shows_vdevs = self.verbose || !self.wanted.vdevs.is_empty();
+        let vdevs = if shows_vdevs { view.listed(self.naming) } else { Vec::new() };
+        vdevs.iter().map(|vdev| vdev.width(2)).max().unwrap_or(0).max(view.name.len())
     }
 
     fn table(
         &self,
         console: &mut Console,
-        tables: &[(Duration, Vec<(Line, Counted)>)],
+        (tables, width): (&[(Duration, Vec<(Line, Counted)>)], usize),
         headed: bool,
         answers: &Answers,
     ) -> Result<(), Failure> {
-        let all = tables.iter().flat_map(|(_, table)| table);
-        let width = all.map(|(line, _)| line.name.len() + 2 * line.depth).max().unwrap_or(0).max(10);
         let ruler = ruler(width, self.look.width(), self.columns.count()) + &answers.dashes();
         let of_vdevs = !self.wanted.vdevs.is_empty();
         if headed {
