@@ -381,6 +381,22 @@ pub enum Error {
     /// A write failed: the pool stopped at its last synced txg.
     #[error("the pool stopped, its last synced state is safe: {0}")]
     Stopped(Arc<Error>),
+    /// Another machine holds the pool.
+    #[error("pool is imported on host '{host}' (hostid={hostid:x})")]
+    ActiveElsewhere {
+        /// Its name, as the labels have it.
+        host: String,
+        /// Its number.
+        hostid: u64,
+    },
+    /// A pool with `multihost` on needs a machine with a number.
+    #[error(
+        "pool has the multihost property on and the system's hostid is not set. Set a unique system hostid with the zgenhostid(8) command."
+    )]
+    NoHostId,
+    /// With `multihost` on: the pool may be taken by another machine.
+    #[error("no heartbeat reached the pool's devices in time: another machine may have taken the pool")]
+    HeartbeatLost,
     /// A device refuses writes; the pool is suspended and will retry them.
     #[error("pool I/O is currently suspended")]
     Suspended,

@@ -27,6 +27,25 @@ pub struct Mmp {
 }
 
 impl Mmp {
+    /// Of a pool whose owner sends heartbeats every `interval_ms`, and stops after so many intervals in which it could not.
+    #[must_use]
+    pub const fn alive(delay_ns: u64, interval_ms: u32, fail_intervals: u16) -> Mmp {
+        let interval = (interval_ms as u64 & 0xff_ffff) << 8;
+        Mmp { delay_ns, config: 0b111 | interval | (fail_intervals as u64) << 48 }
+    }
+
+    /// The same with this number of the heartbeat.
+    #[must_use]
+    pub const fn numbered(self, seq: u16) -> Mmp {
+        Mmp { config: self.config & !(0xffff << 32) | (seq as u64) << 32 | 2, ..self }
+    }
+
+    /// Whether the pool's owner sends heartbeats.
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        self.delay_ns != 0
+    }
+
     /// Milliseconds between heartbeats, if known.
     #[must_use]
     pub const fn interval_ms(self) -> Option<u32> {
@@ -160,6 +179,14 @@ mod tests {
         assert_eq!(uberblock.guid_sum, 14_647_385_916_529_563_526);
         assert_eq!(uberblock.timestamp, 1_795_237_853);
         assert_eq!(uberblock.mmp, Some(Mmp::default()));
+        let alive = Mmp::alive(5, 1000, 10);
+        assert_eq!(
+            (alive.interval_ms(), alive.seq(), alive.fail_intervals()),
+            (Some(1000), Some(0), Some(10))
+        );
+        let beat = alive.numbered(9).numbered(7);
+        assert_eq!((beat.interval_ms(), beat.seq(), beat.fail_intervals()), (Some(1000), Some(7), Some(10)));
+        assert!(beat.is_on() && !Mmp::default().is_on());
         assert_eq!(uberblock.root.fill(), 51);
         let slot = uberblock.encode_slot(9);
         assert_eq!(slot.len(), REAL.len());

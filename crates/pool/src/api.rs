@@ -19,6 +19,7 @@ use storage::rank::Ranked;
 
 use crate::history::{self, Event};
 use crate::keys;
+use crate::multihost::PROPERTY;
 use crate::pool::Pool;
 use crate::props::{DatasetKind, Property, PropertyError, Source, Value, names};
 use crate::space_maps::{self, MapTable};
@@ -379,6 +380,10 @@ impl Pool {
     /// [`Error::Property`] for a name or value that is too long; or they cannot be written.
     pub fn set_pool_properties(&self, values: Vec<(String, Value)>) -> Result<()> {
         values.iter().try_for_each(|(name, value)| names::check_storable(name, "", Some(value)))?;
+        let turns_on = |(name, value): &(String, Value)| name == PROPERTY && *value == Value::Number(1);
+        if values.iter().any(turns_on) && self.inner.multihost.hostid() == 0 {
+            return Err(Error::Property(PropertyError::NeedsHostId));
+        }
         self.run_beside(Reserve::Half, values.len() as u64, move |syncing| {
             for (name, value) in &values {
                 match (name.as_str(), value) {
@@ -393,6 +398,14 @@ impl Pool {
                     ("failmode", Value::Number(number)) => {
                         syncing.set_pool_property(name, value)?;
                         syncing.inner.suspension().set_mode(FailMode::from_number(*number));
+                    }
+                    (PROPERTY, Value::Number(number)) => {
+                        syncing.set_pool_property(name, value)?;
+                        let multihost = &syncing.inner.multihost;
+                        multihost.want(*number == 1);
+                        syncing.state.config.hostid =
+                            if *number == 1 { multihost.hostid().into() } else { 0 };
+                        syncing.state.config_dirty = true;
                     }
                     _ => syncing.set_pool_property(name, value)?,
                 }

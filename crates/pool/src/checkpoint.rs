@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use dmu::zap;
 use format::config::{PoolConfig, VdevConfig};
 use format::features;
-use format::uberblock::{Mmp, SIZE_V1, Uberblock};
+use format::uberblock::{SIZE_V1, Uberblock};
 use format::zap::Value;
 use format::{ObjectId, Txg};
 use storage::Storage;
@@ -150,7 +150,7 @@ pub(crate) fn write_rewound(storage: &Storage, rewound: &Uberblock) -> Result<()
 
 /// The uberblock that makes the state of `kept` the newest one of a pool whose newest was `newest`.
 pub(crate) fn rewound(kept: &Uberblock, newest: &Uberblock, now: u64) -> Uberblock {
-    let mmp = Some(Mmp { delay_ns: 0, config: 0 });
+    let mmp = Some(newest.mmp.unwrap_or_default());
     Uberblock { txg: newest.txg.next(), timestamp: now, checkpoint_txg: kept.txg, mmp, ..kept.clone() }
 }
 

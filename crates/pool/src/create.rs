@@ -23,6 +23,7 @@ use crate::aux_vdevs::{AuxKind, NewAux};
 use crate::features::Features;
 use crate::members::Members;
 use crate::mos::{DIRECTORY, Mos};
+use crate::multihost::PROPERTY;
 use crate::new_vdevs::{Layout, NewTop, make_anonymous, new_device};
 use crate::options::Options;
 use crate::pool::{Info, Inner, Pool};
@@ -187,10 +188,15 @@ impl Pool {
     }
 
     /// Makes every object that a pool begins with, and uses its caches from then on.
-    fn fill(self, spec: CreateSpec, aux: Vec<NewAux>) -> Result<Pool> {
+    fn fill(self, mut spec: CreateSpec, aux: Vec<NewAux>) -> Result<Pool> {
+        // It begins with the heartbeats, in a txg of its own.
+        let (multihost, plain) = spec.properties.into_iter().partition(|(name, _)| name == PROPERTY);
+        spec.properties = plain;
         let caches: Vec<_> =
             aux.iter().cloned().zip(spec.aux_disks().map(|(_, disk)| disk.clone())).collect();
         let built = self.run(move |syncing| syncing.build(spec, &aux));
+        let built = built
+            .and_then(|()| if multihost.is_empty() { Ok(()) } else { self.set_pool_properties(multihost) });
         match built {
             Ok(()) => {
                 self.inner.use_caches(caches.iter().map(|(aux, disk)| (aux, disk)));

@@ -11,8 +11,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use format::config::{PoolConfig, VdevConfig, VdevKind};
-use format::uberblock::Uberblock;
-use format::{Txg, label};
+use format::uberblock::{Mmp, Uberblock};
+use format::{Guid, Txg, label};
 use storage::host::{Access, Disk, FileDisk, backing_file, partition_of, read_table};
 
 use crate::labels::{self, Labels};
@@ -31,6 +31,8 @@ pub struct Found {
     pub tops: BTreeMap<u64, VdevConfig>,
     /// txg of the newest uberblock.
     pub txg: Txg,
+    /// The machine that wrote it sends heartbeats.
+    pub has_heartbeats: bool,
 }
 
 impl Found {
@@ -103,6 +105,12 @@ pub(crate) fn absent_below(vdev: &VdevConfig, is_here: &dyn Fn(u64) -> bool) -> 
     let lost = matches!(vdev.kind, VdevKind::Disk | VdevKind::File) && !is_here(vdev.guid.0);
     let below = vdev.children.iter().flat_map(|child| absent_below(child, is_here));
     lost.then(own).into_iter().chain(below).collect()
+}
+
+/// The guid as users type it.
+#[must_use]
+pub fn parse_guid(text: &str) -> Option<Guid> {
+    text.parse().ok().filter(|&n: &u64| n != 0).map(Guid)
 }
 
 /// Looks for pools in the given folders, files and devices, and in the partitions of files. Skips files that are no vdev.
@@ -200,6 +208,7 @@ fn enter(pools: &mut BTreeMap<u64, Found>, config: &PoolConfig, labels: &Labels,
         devices: BTreeMap::new(),
         tops: BTreeMap::new(),
         txg,
+        has_heartbeats: false,
     });
     found.devices.insert(guids.guid.0, path.to_path_buf());
     if config.txg >= found.config.txg {
@@ -207,6 +216,10 @@ fn enter(pools: &mut BTreeMap<u64, Found>, config: &PoolConfig, labels: &Labels,
         found.tops.insert(config.tree.id, config.tree.clone());
     } else {
         found.tops.entry(config.tree.id).or_insert_with(|| config.tree.clone());
+    }
+    if txg >= found.txg {
+        let newest = labels.best.as_ref();
+        found.has_heartbeats = newest.and_then(|newest| newest.mmp).is_some_and(Mmp::is_on);
     }
     found.txg = found.txg.max(txg);
 }

@@ -9,7 +9,7 @@ use dmu::{DirtyBudget, Objset, zap};
 use format::config::{PoolConfig, PoolState, VERSION_FEATURES, VdevConfig, VdevKind};
 use format::scan::{Scan, ScanState};
 use format::uberblock::Uberblock;
-use format::{ByteOrder, Guid, ObjectId, Txg, VdevId};
+use format::{ByteOrder, ObjectId, Txg, VdevId};
 use storage::Storage;
 use storage::allocator::{Allocator, METASLABS_MAX};
 use storage::host::{Access, Disk};
@@ -20,10 +20,12 @@ use crate::checkpoint::{self, Keeping};
 use crate::create::vdev_spec;
 use crate::ddt::Ddt;
 use crate::discover::Found;
+use crate::elsewhere::{begin_multihost, is_multihost};
 use crate::evacuation;
 use crate::features::Features;
 use crate::labels;
 use crate::mos::Mos;
+use crate::multihost::importer::{self, Watched};
 use crate::new_vdevs;
 use crate::obsolete::Condensing;
 use crate::opened::{Opened, choose_state, lacking_logs, open_disk, storage_of, unwritable_devices};
@@ -148,15 +150,9 @@ impl Read {
         if let Some(why) = redundancy::may_return(config, storage, options.state.is_some()) {
             return Ok(Some(why));
         }
-        let is_active = opened.config.state == PoolState::Active;
-        if is_active && opened.uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0) {
-            return Ok(Some("its property multihost is on: another machine may be using it".into()));
-        }
         // Without heartbeats another machine would take the pool while it is written here.
-        if is_multihost(mos)? {
-            return Ok(Some(
-                "its property multihost is on, and this version of cenote sends no heartbeats".into(),
-            ));
+        if options.hostid == 0 && !options.read_only && is_multihost(mos)? {
+            return Err(Error::NoHostId);
         }
         if checkpoint::kept(mos)?.is_some() && checkpoint::lacks_place(config) {
             return Ok(Some("it has a checkpoint and no place to note what that keeps".into()));
@@ -168,7 +164,7 @@ impl Read {
     }
 
     /// Gives the pool the wanted name and marks it as imported here. Returns the name that stays on disk, if it differs.
-    fn rename(&mut self, options: &Options) -> Option<String> {
+    fn rename(&mut self, options: &Options) -> Result<Option<String>> {
         let config = &mut self.config;
         let mut name_on_disk = None;
         if let Some(new_name) = &options.new_name {
@@ -176,9 +172,9 @@ impl Read {
             name_on_disk = options.temporary.then_some(own);
         }
         config.state = PoolState::Active;
-        config.hostid = 0;
+        config.hostid = if is_multihost(&self.mos)? { options.hostid.into() } else { 0 };
         config.hostname = Some(history::host_name());
-        name_on_disk
+        Ok(name_on_disk)
     }
 
     /// The parts of the pool that its threads share.
@@ -276,23 +272,20 @@ impl Pool {
     /// # Errors
     /// As [`Pool::import`].
     pub fn import_disks(disks: Vec<Arc<dyn Disk>>, options: Options) -> Result<Pool> {
-        let mut opened = choose_state(disks.clone(), given_state(&options))?;
-        check_name(&options, &opened.config.name)?;
-        if options.to_checkpoint {
-            opened = to_checkpoint(opened, disks, &options)?;
-        }
+        let (opened, watched) = watched_state(disks, &options)?;
         let mut read = Read::of(opened, &options)?;
         let refused = read.refused(&options)?;
         // The numbers of discarded txgs are not used again, because two states on the devices must not have the same txg.
         let synced = options.state.as_ref().map_or(read.opened.uberblock.txg, |state| state.newest);
         let (mut allocator, table, logs) = load_space(&read.mos, &read.storage, &read.config, synced)?;
         allocator.force_ganging(options.force_ganging);
-        let name_on_disk = read.rename(&options);
+        let name_on_disk = read.rename(&options)?;
         let closed = read.closed();
         let keeping = Keeping::read(&read.mos, &read.config, read.features.as_ref())?;
         allocator.keep_born_until(keeping.until());
         let evacuating = evacuation::resume(&read.mos, &read.config, &mut allocator)?;
         let mut inner = read.inner(&options, synced, &allocator, refused);
+        begin_multihost(&inner, watched, &options)?;
         let mut left = Vec::new();
         if inner.terms.read_only().is_none() {
             let drop_known = drop_known(&read.opened, &options)
@@ -300,6 +293,7 @@ impl Pool {
             match claim_logs(&inner, &mut allocator, &table, &logs, drop_known) {
                 Ok(found) => left = found,
                 Err(error @ (Error::Replay { .. } | Error::Unsupported(_))) => {
+                    inner.multihost.leave();
                     inner.terms.refuse(match error {
                         Error::Unsupported(why) => why,
                         error => error.to_string(),
@@ -407,8 +401,25 @@ impl Pool {
     }
 }
 
+/// The state to import, and what is known of other machines that may hold the pool.
+fn watched_state(disks: Vec<Arc<dyn Disk>>, options: &Options) -> Result<(Opened, Option<Watched>)> {
+    let is_watched = options.split.is_none() && (!options.read_only || options.watched);
+    let watched = if is_watched { importer::watch(&disks, options)? } else { None };
+    let opened = choose_state(disks.clone(), given_state(options))?;
+    check_name(options, &opened.config.name)?;
+    match options.to_checkpoint {
+        true => Ok((to_checkpoint(opened, disks, options, watched)?, None)),
+        false => Ok((opened, watched)),
+    }
+}
+
 /// The pool as of its checkpoint, which becomes its newest state, unless it is opened for reading only.
-fn to_checkpoint(opened: Opened, disks: Vec<Arc<dyn Disk>>, options: &Options) -> Result<Opened> {
+fn to_checkpoint(
+    opened: Opened,
+    disks: Vec<Arc<dyn Disk>>,
+    options: &Options,
+    watched: Option<Watched>,
+) -> Result<Opened> {
     let read = Read::of(opened, options)?;
     let kept = checkpoint::kept(&read.mos)?.ok_or(Error::NoCheckpoint)?;
     let now = options.host.clock.now().0;
@@ -416,6 +427,9 @@ fn to_checkpoint(opened: Opened, disks: Vec<Arc<dyn Disk>>, options: &Options) -
     if !options.read_only {
         if let Some(reason) = read.refused(options)? {
             return Err(Error::ReadOnly { pool: read.config.name.clone(), reason });
+        }
+        if let Some(watched) = watched {
+            watched.claim(&read.storage, &read.config.tree, options)?;
         }
         checkpoint::write_rewound(&read.storage, &rewound)?;
     }
@@ -462,11 +476,6 @@ fn claim_logs(
     let mut source = Source { objset: Some(&inner.mos.objset), tops, maps, logs };
     recover::claim(&found, allocator, &inner.storage, newest.next(), &mut source)?;
     Ok(found)
-}
-
-fn is_multihost(mos: &Mos) -> Result<bool> {
-    let Some(id) = mos.directory_object("pool_props")? else { return Ok(false) };
-    Ok(zap::lookup_u64(&*mos.object(id)?, b"multihost")? == Some(1))
 }
 
 /// Refuses unfinished work of OpenZFS that this build cannot continue.
@@ -585,10 +594,4 @@ fn unflushed_txgs(mos: &Mos, vdev: &VdevConfig, count: u64) -> Result<Option<Vec
     let mut raw = vec![0; count as usize * 8];
     mos.object(ObjectId(array))?.read(0, &mut raw)?;
     Ok(Some(raw.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes"))).collect()))
-}
-
-/// The guid as users type it.
-#[must_use]
-pub fn parse_guid(text: &str) -> Option<Guid> {
-    text.parse().ok().filter(|&n: &u64| n != 0).map(Guid)
 }

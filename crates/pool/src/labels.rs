@@ -9,7 +9,7 @@ use std::sync::Arc;
 use format::config::{Label, PoolConfig};
 use format::label::{self, BOOT_ENV, PHYS, RING, SIZE};
 use format::nvlist::NvList;
-use format::uberblock::Uberblock;
+use format::uberblock::{Mmp, Uberblock};
 use format::{Guid, Txg};
 use storage::host::Disk;
 use storage::{Leaf, WriteError};
@@ -242,7 +242,8 @@ fn for_each_sealed(
 /// # Errors
 /// The device refused all four, or is too small for labels.
 pub fn write_uberblock(disk: &Arc<dyn Disk>, uberblock: &Uberblock, ashift: u32) -> Result<(), WriteError> {
-    let slot = label::uberblock_slot(uberblock.txg, ashift, false);
+    let is_kept = uberblock.mmp.is_some_and(Mmp::is_on);
+    let slot = label::uberblock_slot(uberblock.txg, ashift, is_kept);
     let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
     let done = offsets.map(|offset| {
         let at = label::uberblock_offset(offset, slot, ashift);
@@ -251,6 +252,25 @@ pub fn write_uberblock(disk: &Arc<dyn Disk>, uberblock: &Uberblock, ashift: u32)
         write(disk, &raw, at)
     });
     one_is_enough(done.into())
+}
+
+/// Writes a heartbeat into the last slot of the ring of label `copy`, and makes it durable.
+///
+/// # Errors
+/// The device refused, or is too small for labels.
+pub(crate) fn write_heartbeat(
+    leaf: &Leaf,
+    uberblock: &Uberblock,
+    ashift: u32,
+    copy: usize,
+) -> Result<(), WriteError> {
+    let offsets = label::offsets(leaf.disk.size()).ok_or(WriteError::NoSpace)?;
+    let at = label::uberblock_offset(offsets[copy], label::uberblock_count(ashift) - 1, ashift);
+    let mut raw = uberblock.encode_slot(ashift);
+    codec::embedded::seal(&mut raw, [at, 0, 0, 0]);
+    write(&leaf.disk, &raw, at)?;
+    let failed = |source| WriteError::Device { path: leaf.disk.path().to_path_buf(), offset: at, source };
+    leaf.flush().map_err(failed)
 }
 
 /// Empties the slots of all four rings that hold a state with a txg above `kept` and up to `newest`. Not durable before

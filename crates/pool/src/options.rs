@@ -1,6 +1,7 @@
 //! What a pool is opened with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use format::uberblock::Uberblock;
 use storage::host::Host;
@@ -26,6 +27,35 @@ pub enum MissingLogs {
     KnownAbsent,
     /// It is opened, and its intent logs are discarded.
     GivenUp,
+}
+
+/// How often a pool with `multihost` on says that it is in use, and how long others wait for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Milliseconds between two heartbeats on a device.
+    pub interval_ms: u32,
+    /// After so many intervals without a heartbeat nothing is written any more; 0: there is no such limit.
+    pub fail_intervals: u16,
+    /// An import watches so many intervals if the pool does not say when its holder gives up.
+    pub import_intervals: u16,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { interval_ms: 1000, fail_intervals: 10, import_intervals: 20 }
+    }
+}
+
+impl Pace {
+    /// The time between two heartbeats on a device.
+    pub(crate) fn interval(self) -> Duration {
+        Duration::from_millis(self.interval_ms.into())
+    }
+
+    /// The time that may pass without a heartbeat; `None`: any.
+    pub(crate) fn limit(self) -> Option<Duration> {
+        (self.fail_intervals > 0).then(|| self.interval() * self.fail_intervals.into())
+    }
 }
 
 /// Limits and behaviour of an open pool.
@@ -97,6 +127,12 @@ pub struct Options {
     pub split: Option<Arc<Apart>>,
     /// What becomes of a pool whose log devices are missing.
     pub missing_logs: MissingLogs,
+    /// Number of this machine; 0: none.
+    pub hostid: u32,
+    /// Heartbeats of pools with `multihost` on.
+    pub multihost: Pace,
+    /// Also an import for reading only watches whether another machine holds the pool.
+    pub watched: bool,
     /// For tests: blocks of at least this many bytes are written as gangs, even if there is enough contiguous space.
     pub force_ganging: u64,
 }
@@ -136,6 +172,9 @@ impl Default for Options {
             to_checkpoint: false,
             split: None,
             missing_logs: MissingLogs::Refused,
+            hostid: storage::host::hostid(),
+            multihost: Pace::default(),
+            watched: false,
             force_ganging: u64::MAX,
         }
     }

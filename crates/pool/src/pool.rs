@@ -229,6 +229,8 @@ impl Pool {
         {
             tracing::error!("the sync thread panicked");
         }
+        // Until here the pool may have been written.
+        self.inner.multihost.leave();
         // Drops changes that were never synced. Datasets that are kept for them would keep the devices locked.
         self.inner.open.take_dirty().iter().for_each(|dataset| dataset.objset().give_up());
         self.inner.mos.objset.give_up();

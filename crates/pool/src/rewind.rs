@@ -104,7 +104,13 @@ fn try_state(
     whole: bool,
     options: &Options,
 ) -> Result<Option<u64>> {
-    let options = Options { read_only: true, state: Some(state.clone()), new_name: None, ..options.clone() };
+    let options = Options {
+        read_only: true,
+        watched: false,
+        state: Some(state.clone()),
+        new_name: None,
+        ..options.clone()
+    };
     let pool = match Pool::import_disks(disks.to_vec(), options) {
         Ok(pool) => pool,
         // Another state of the pool would give the same error.

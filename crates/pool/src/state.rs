@@ -43,6 +43,7 @@ use crate::log::Log;
 use crate::log::space::LogSpace;
 use crate::members::Members;
 use crate::mos::Mos;
+use crate::multihost::Multihost;
 use crate::obsolete::Condensing;
 use crate::open_datasets::OpenDatasets;
 use crate::options::Options;
@@ -121,6 +122,8 @@ pub struct Inner {
     /// The thread of a scrub or resilver. It ends before the pool is closed.
     pub scrub: Scrubber,
     pub(crate) treater: Treater,
+    /// Tells other machines that the pool is in use.
+    pub(crate) multihost: Multihost,
     /// Leases: states on the disks that other processes read.
     pub(crate) leases: Leases,
     pub(crate) events: Events,
@@ -154,12 +157,13 @@ impl Inner {
         let Parts { storage, budget, mos, info, uberblock, members, refused, non_allocating, aux_disks } =
             parts;
         let (limits, suspension) = (Limits::of(options), storage.suspension().clone());
-        let groups = Groups::new(info.txg, options.stepwise, limits, budget.clone(), suspension);
+        let groups = Arc::new(Groups::new(info.txg, options.stepwise, limits, budget.clone(), suspension));
+        let multihost = Multihost::new(options, storage.clone(), groups.clone(), uberblock.clone());
         Inner {
             storage,
             budget,
             host: options.host.clone(),
-            groups: Arc::new(groups),
+            groups,
             jobs: Jobs::default(),
             mos,
             dsl: DslLock::default(),
@@ -171,6 +175,7 @@ impl Inner {
             command: Command::default(),
             scrub: Scrubber::default(),
             treater: Treater::default(),
+            multihost,
             leases: Leases::new(uberblock),
             events: Events::default(),
             aux_disks: AuxDisks::new(aux_disks),

@@ -198,17 +198,3 @@ fn the_mos_can_be_read_during_every_pass_of_a_sync() {
     pool.export().unwrap();
     oracle::expect_pleased("tank", &path);
 }
-
-/// Such a pool may be taken by another machine that sees no heartbeats.
-#[test]
-fn a_pool_with_multihost_on_is_only_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("tank.img");
-    let pool = create(&path);
-    pool.set_pool_properties(vec![("multihost".to_owned(), pool::props::Value::Number(1))]).unwrap();
-    pool.export().unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(&path, Access::ReadWrite { exclusive: true }).unwrap());
-    let again = Pool::import_disks(vec![disk], Options::default()).unwrap();
-    let why = again.read_only().expect("it is not written");
-    assert!(why.contains("multihost"), "{why}");
-}

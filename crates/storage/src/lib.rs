@@ -15,6 +15,7 @@ mod deflate;
 mod draft;
 mod early;
 mod error;
+mod fence;
 pub mod gang;
 mod heal;
 mod health;
@@ -62,6 +63,7 @@ pub use cache::{CacheStats, Lookups, RecordCache};
 pub use deflate::{Deflate, GzipEngine};
 pub use draft::Draft;
 pub use error::{Layout, NotYet, ReadError, Unwritable, WriteError};
+pub use fence::Fence;
 pub use health::Health;
 pub use leaf::Leaf;
 pub use meter::{
@@ -145,6 +147,7 @@ pub struct Storage {
     deflate: Arc<Deflate>,
     io: io_queue::IoQueue,
     suspension: Arc<Suspension>,
+    fence: Arc<Fence>,
     /// Blocks that may still be rewritten within the syncing txg (those of the MOS), by vdev and offset. They
     /// reach the disks once, when the txg's writes are finished; until then they are read from here.
     held: HeldBlocks,
@@ -158,7 +161,9 @@ impl Storage {
     pub fn new(vdevs: Vdevs, options: Options) -> Storage {
         let deflate = Arc::new(Deflate::new(options.gzip_engine));
         let suspension = Arc::<Suspension>::default();
+        let fence = Arc::<Fence>::default();
         vdevs.set_slow_limit(options.slow_io);
+        vdevs.set_fence(&fence);
         let readers = reading_threads(options.workers, &vdevs);
         let tree = Arc::new(tree::Tree::new(vdevs));
         Storage {
@@ -171,6 +176,7 @@ impl Storage {
             readers: Workers::new("reader", readers),
             io: io_queue::IoQueue::new(options.io_threads, deflate.clone(), suspension.clone(), tree),
             suspension,
+            fence,
             deflate,
             held: HeldBlocks::default(),
             early: early::Early::default(),
@@ -185,6 +191,7 @@ impl Storage {
 
     /// Replaces the devices. For the sync thread alone, while none of its writes is under way.
     pub fn set_vdevs(&self, vdevs: Vdevs) {
+        vdevs.set_fence(&self.fence);
         self.tree.replace(vdevs);
     }
 
@@ -295,6 +302,12 @@ impl Storage {
     #[must_use]
     pub fn suspension(&self) -> &Arc<Suspension> {
         &self.suspension
+    }
+
+    /// Until when the devices may be written.
+    #[must_use]
+    pub fn fence(&self) -> &Arc<Fence> {
+        &self.fence
     }
 
     /// Makes everything written so far durable on every disk. Where a device refuses, this waits until a retry succeeds.

@@ -11,6 +11,7 @@ use format::{Txg, label};
 
 use crate::allocator::Class;
 use crate::error::{Layout, NotYet, ReadError, Unwritable, WriteError};
+use crate::fence::Fence;
 use crate::host::Disk;
 use crate::layout::{self, GANG_HEADER, Spread};
 use crate::leaf::Leaf;
@@ -500,6 +501,11 @@ impl Vdevs {
     /// From now on a request to any of the disks counts as slow that takes `limit` or longer.
     pub fn set_slow_limit(&self, limit: Duration) {
         self.leaves().for_each(|leaf| leaf.meter.set_slow_limit(limit));
+    }
+
+    /// The limit in time for changes of the disks.
+    pub(crate) fn set_fence(&self, fence: &Arc<Fence>) {
+        self.leaves().for_each(|leaf| leaf.meter.set_fence(fence));
     }
 
     /// Every present disk.

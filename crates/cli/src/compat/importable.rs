@@ -4,7 +4,7 @@ use format::config::PoolState;
 use pool::{Found, Pool};
 
 use super::view::{self, Naming, State, VdevView};
-use crate::messages::Failure;
+use crate::messages::{Failure, plain};
 use crate::open;
 use crate::out::Console;
 
@@ -52,6 +52,11 @@ fn advice(console: &mut Console, found: &Found, state: State) -> Result<(), Fail
         console.line(&format!("status: {error}."))?;
         return console.line("action: The pool cannot be imported as long as that process uses it.");
     }
+    if found.has_heartbeats
+        && let Err(error) = Pool::watch(found, &pool::Options::default())
+    {
+        return advice_on_others(console, &error);
+    }
     match state {
         State::Online => {
             console.line("action: The pool can be imported using its name or numeric identifier.")
@@ -68,6 +73,26 @@ fn advice(console: &mut Console, found: &Found, state: State) -> Result<(), Fail
             console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-3C")
         }
     }
+}
+
+/// A pool with `multihost` on that cannot be imported, and what to do.
+fn advice_on_others(console: &mut Console, error: &pool::Error) -> Result<(), Failure> {
+    match error {
+        pool::Error::ActiveElsewhere { host, hostid } => {
+            console.line("status: The pool is currently imported by another system.")?;
+            let from = plain(host);
+            console.line(&format!("action: The pool must be exported from {from} (hostid={hostid:x})\n\tbefore it can be safely imported."))?;
+        }
+        pool::Error::NoHostId => {
+            console.line("status: The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is not set.")?;
+            console.line("action: Set a unique system hostid with the zgenhostid(8) command.")?;
+        }
+        other => {
+            console.line(&format!("status: {}.", plain(other)))?;
+            console.line("action: The pool cannot be imported.")?;
+        }
+    }
+    console.line("   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-EY")
 }
 
 /// The name of a vdev in the list: where it was, if it is not there.

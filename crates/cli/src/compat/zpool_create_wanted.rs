@@ -111,7 +111,7 @@ impl Wanted {
             ("bootfs", _) => {
                 return Err(Refused::Reason("property 'bootfs' can only be set on an existing pool".into()));
             }
-            ("multihost", Value::Number(1)) => {
+            ("multihost", Value::Number(1)) if storage::host::hostid() == 0 => {
                 return Err(reason(&PropertyError::NeedsHostId));
             }
             (name, value) => self.stored.push((name.to_owned(), value)),

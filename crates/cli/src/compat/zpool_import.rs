@@ -19,7 +19,7 @@ use crate::client;
 use crate::command::{Command, Run, Typed};
 use crate::config;
 use crate::connect;
-use crate::messages::{Action, Failure, reason};
+use crate::messages::{Action, Failure, plain, reason};
 use crate::open::NotOpen;
 use crate::out::Console;
 use crate::state;
@@ -274,17 +274,16 @@ fn read_options(call: &Typed<Options>) -> Result<Result<Wanted, String>, Failure
                 judged.map_err(|reason| Action::Import(name).failed(reason))?;
                 wanted.cachefile = Some(path).filter(|path| !path.is_empty());
             }
-            ("multihost", Number(1)) => {
+            ("multihost", Number(1)) if storage::host::hostid() == 0 => {
                 return Err(Action::Import(name).failed(pool::props::PropertyError::NeedsHostId));
             }
-            ("multihost", _) => {}
             ("compatibility", Text(list)) if super::features::allowed(&list).is_err() => {
                 let error = pool::props::PropertyError::Unknown { name: list };
                 return Err(Action::Import(name).failed(error));
             }
             (
-                name @ ("comment" | "failmode" | "autoexpand" | "autotrim" | "autoreplace" | "delegation"
-                | "listsnapshots" | "ashift" | "compatibility" | "dedup_table_quota"),
+                name @ ("comment" | "failmode" | "multihost" | "autoexpand" | "autotrim" | "autoreplace"
+                | "delegation" | "listsnapshots" | "ashift" | "compatibility" | "dedup_table_quota"),
                 value,
             ) => wanted.stored.push((name, value)),
             (name, _) => {
@@ -378,6 +377,7 @@ fn import_one(
     let temporary = call.options.temporary && new_name.is_some();
     let options = pool::Options {
         read_only: wanted.read_only,
+        watched: true,
         altroot: wanted.altroot.clone(),
         new_name: new_name.map(str::to_owned),
         temporary,
@@ -414,7 +414,10 @@ fn check_free(
     console: &mut Console,
 ) -> Result<(), Failure> {
     let config = &found.config;
-    if config.state == PoolState::Active && config.hostid != 0 && !call.options.force {
+    // Of a pool that this machine used the heartbeats show whether another program, like the kernel, uses it.
+    let is_own =
+        config.hostid == 0 || found.has_heartbeats && config.hostid == u64::from(storage::host::hostid());
+    if config.state == PoolState::Active && !is_own && !call.options.force {
         let host = config.hostname.as_deref().unwrap_or("<unknown>");
         return Err(action
             .failed(reason::USED_ELSEWHERE)
@@ -437,6 +440,13 @@ fn check_free(
     Err(action.failed(reason::DEVICE_UNAVAILABLE))
 }
 
+/// Another machine holds a pool with `multihost` on. `-f` does not help.
+fn active_elsewhere(action: Action, host: &str, hostid: u64) -> Failure {
+    action
+        .failed(format!("pool is imported on host '{}' (hostid={hostid:x}).", plain(host)))
+        .hint("Export the pool on the other system, then run 'zpool import'.")
+}
+
 /// Opens a pool at the state that is wanted, and replays its intent logs. Gives nothing if all is said already.
 fn open_once(
     found: &Found,
@@ -457,6 +467,9 @@ fn open_once(
     let options = pool::Options { state: lost.clone(), to_checkpoint, ..options };
     let pool = match Pool::import(found, options.clone()) {
         Ok(pool) => pool,
+        Err(pool::Error::ActiveElsewhere { host, hostid }) => {
+            return Err(active_elsewhere(action, &host, hostid));
+        }
         Err(error) => return Err(recovery::explain(found, &options, action, error, console)?),
     };
     if let Some(state) = &lost {

@@ -163,8 +163,10 @@ fn properties(
             ("altroot", _) if call.options.altroot.is_some() => {
                 return Err(Failure::usage("property 'altroot' specified multiple times"));
             }
-            ("altroot" | "readonly", _) | ("multihost", Value::Number(0)) => {}
-            ("multihost", _) => return Err(failed(&pool::props::PropertyError::NeedsHostId)),
+            ("altroot" | "readonly", _) => {}
+            ("multihost", Value::Number(1)) if storage::host::hostid() == 0 => {
+                return Err(failed(&pool::props::PropertyError::NeedsHostId));
+            }
             ("cachefile", Value::Text(path)) => {
                 super::zpool_props::check_cachefile(&path).map_err(|reason| failed(&reason))?;
                 cachefile = Some(path).filter(|path| !path.is_empty());

@@ -112,7 +112,11 @@ impl Bed {
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
         command.args(words).current_dir(self.folder.path()).stdin(Stdio::null());
-        command.env("CENOTE_STATE_DIR", self.path("state")).env_remove("SOURCE_DATE_EPOCH").env("TZ", "UTC");
+        command
+            .env("CENOTE_STATE_DIR", self.path("state"))
+            .env("ZFS_HOSTID", "0")
+            .env_remove("SOURCE_DATE_EPOCH")
+            .env("TZ", "UTC");
         // One command, one open, unless a test says otherwise.
         command.env("CENOTE_SERVER", "off").env("CENOTE_RUN_DIR", self.path("run"));
         command

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use format::blkptr::BlockPtr;
 use format::config::{PoolConfig, VERSION_FEATURES};
-use format::uberblock::{Mmp, Uberblock};
+use format::uberblock::Uberblock;
 use format::{Guid, Txg};
 use storage::{Leaf, Storage, TopVdev};
 
@@ -45,7 +45,7 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
         timestamp: inner.host.clock.now().0,
         root,
         software_version: VERSION_FEATURES,
-        mmp: Some(Mmp { delay_ns: 0, config: 0 }),
+        mmp: Some(inner.multihost.of_txg()),
         checkpoint_txg: Txg(0),
         raidz_reflow: 0,
     };
@@ -71,6 +71,7 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
         write_half(storage, &written, second)?;
     }
     drop(written);
+    inner.multihost.synced(&uberblock);
     state.uberblock = uberblock;
     if config_dirty {
         inner.happened("config_sync", &[]);

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -11,20 +11,25 @@ pub trait Clock: Send + Sync + Debug {
     /// Wall time since the Unix epoch: seconds and nanoseconds (below 10⁹).
     fn now(&self) -> (u64, u32);
 
-    /// Time since an arbitrary start; never goes back.
+    /// Time since an arbitrary start; never goes back, and goes on while the machine sleeps.
     fn monotonic(&self) -> Duration;
 }
 
 /// The machine's clock.
 #[derive(Debug)]
 pub struct SystemClock {
-    start: Instant,
+    start: Duration,
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
-        SystemClock { start: Instant::now() }
+        SystemClock { start: since_boot() }
     }
+}
+
+fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
 impl Clock for SystemClock {
@@ -38,7 +43,7 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.start.elapsed()
+        since_boot().saturating_sub(self.start)
     }
 }
 

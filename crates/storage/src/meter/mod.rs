@@ -5,10 +5,11 @@ mod outstanding;
 mod times;
 
 use std::io::{self, IoSlice};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::fence::Fence;
 use crate::host::{Before, Disk};
 use admission::Admission;
 use outstanding::Outstanding;
@@ -28,6 +29,8 @@ pub struct Meter {
     checksum_errors: AtomicU64,
     timing: Timing,
     outstanding: Outstanding,
+    /// Until when the disk may be changed; none for a disk of no pool.
+    fence: OnceLock<Arc<Fence>>,
     /// Lets requests begin.
     pub(crate) admission: Admission,
 }
@@ -120,6 +123,15 @@ impl Meter {
     /// From now on a request counts as slow that takes `limit` or longer.
     pub fn set_slow_limit(&self, limit: Duration) {
         self.outstanding.set_limit(limit);
+    }
+
+    /// From now on the disk is changed only as long as `fence` says. A disk of a pool stays in that pool.
+    pub(crate) fn set_fence(&self, fence: &Arc<Fence>) {
+        self.fence.get_or_init(|| fence.clone());
+    }
+
+    fn check_fence(&self) -> io::Result<()> {
+        self.fence.get().map_or(Ok(()), |fence| fence.check())
     }
 
     /// The slow requests that ended since this was called last; only the first few of many.
@@ -221,7 +233,7 @@ impl Metered {
         let _admitted = self.meter.admission.enter(purpose);
         let _underway = self.meter.timing.begin(purpose, bytes, bufs.len()).after(waited);
         let _sent = self.meter.outstanding.send(Deed::Write, offset, bytes);
-        match self.disk.write_at(bufs, offset) {
+        match self.meter.check_fence().and_then(|()| self.disk.write_at(bufs, offset)) {
             Ok(()) => add(&self.meter.write_bytes, bytes),
             Err(error) => {
                 add(&self.meter.write_errors, 1);
@@ -259,6 +271,7 @@ impl Before for Metered {
         let _admitted = self.meter.admission.enter(Purpose::Trim);
         let _underway = self.meter.timing.begin(Purpose::Trim, len, 1);
         let _sent = self.meter.outstanding.send(Deed::Trim, offset, len);
+        self.meter.check_fence()?;
         self.disk.discard(offset, len)
     }
 }
