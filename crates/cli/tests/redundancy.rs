@@ -54,6 +54,22 @@ fn status_shows_what_openzfs_shows_also_with_devices_missing() {
     }
 }
 
+/// The time of day at the end of the line depends on where the test runs.
+#[test]
+fn status_shows_how_raidz_was_expanded_and_that_it_is_not_complete() {
+    for (pool, before, second) in [("gexpand", ", on ", None), ("gexpanding", " since ", Some("\t22.2M / "))]
+    {
+        let (bed, manifest) = unpacked(pool);
+        let status = bed.run(&["-d", "images", "zpool", "status", pool]).good();
+        let line = |status: &str| {
+            let line = status.lines().find(|line| line.starts_with("expand: ")).expect("a line");
+            line.split_inclusive(before).next().expect("its begin").to_owned()
+        };
+        assert_eq!(line(&status), line(manifest["zpool_status"].as_str().expect("a text")));
+        assert!(second.is_none_or(|second| status.contains(second)), "{status}");
+    }
+}
+
 #[test]
 fn one_device_less_than_needed_is_refused_by_name() {
     for (pool, gone) in [("gmirror", 2), ("graidz1", 2), ("graidz2", 3), ("graidz3", 4)] {

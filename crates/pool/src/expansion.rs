@@ -8,40 +8,44 @@ use dmu::zap;
 
 use crate::Result;
 
-/// State of an expansion that has ended.
-const FINISHED: u64 = 2;
+/// States of an expansion: blocks are still moved, and all were moved.
+const STATES: [u64; 2] = [1, 2];
 
-/// A raidz vdev got a device, and its blocks were moved.
+/// A raidz vdev got a device, and its blocks were moved, or are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expansion {
     /// The raidz vdev, by id.
     pub vdev: u32,
     /// When it began, in seconds since 1970.
     pub begun: u64,
-    /// When it ended.
-    pub ended: u64,
+    /// When it ended; `None` if it has not.
+    pub ended: Option<u64>,
     /// Bytes that were moved.
     pub copied: u64,
+    /// Bytes that are in use on the vdev.
+    pub allocated: u64,
 }
 
 impl crate::Pool {
-    /// The expansion of a raidz vdev that ended last.
+    /// The expansion of a raidz vdev that has not ended, or the one that ended last.
     ///
     /// # Errors
     /// The MOS cannot be read.
     pub fn expansion(&self) -> Result<Option<Expansion>> {
-        let mut last: Option<Expansion> = None;
-        for vdev in &self.info().config.tree.children {
+        let (mut last, info): (Option<Expansion>, _) = (None, self.info());
+        for vdev in &info.config.tree.children {
             let Some(own) = vdev.zap_top.filter(|own| own.0 != 0) else { continue };
             let own = self.inner.mos.object(own)?;
             let get = |key: &str| zap::lookup_u64(&own, format!("org.openzfs:raidz_expand_{key}").as_bytes());
-            if get("state")? != Some(FINISHED) {
-                continue;
-            }
+            let Some(state) = get("state")?.filter(|state| STATES.contains(state)) else { continue };
             let [begun, ended, copied] = ["start_time", "end_time", "bytes_copied"].map(get);
             let [begun, ended, copied] = [begun?, ended?, copied?].map(Option::unwrap_or_default);
-            if last.is_none_or(|other| other.ended <= ended) {
-                last = Some(Expansion { vdev: vdev.id as u32, begun, ended, copied });
+            let (vdev, ended) = (vdev.id as u32, (state == STATES[1]).then_some(ended));
+            let later =
+                |other: Expansion| other.ended.is_some_and(|other| ended.is_none_or(|own| own >= other));
+            if last.is_none_or(later) {
+                let allocated = info.vdev_space.get(&vdev).map_or(0, |space| space.allocated);
+                last = Some(Expansion { vdev, begun, ended, copied, allocated });
             }
         }
         Ok(last)

@@ -59,11 +59,19 @@ pub(super) fn print_expansion(console: &mut Console, view: &PoolView) -> Result<
     let Some(session) = view.session() else { return Ok(()) };
     let Some(last) = session.pool().expansion().ok().flatten() else { return Ok(()) };
     let name = view.tree(Naming::default()).into_iter().find(|vdev| vdev.top == Some(last.vdev));
+    let name = name.map_or_else(|| last.vdev.to_string(), |vdev| vdev.name);
+    let copied = number::nice_bytes(last.copied);
+    let Some(ended) = last.ended else {
+        let begun = dates::show(last.begun, Form::Scan);
+        console.line(&format!("expand: expansion of {name} in progress since {begun}"))?;
+        // How fast it goes on depends on who ends it.
+        let percent = 100.0 * last.copied as f64 / last.allocated.max(1) as f64;
+        let all = number::nice_bytes(last.allocated);
+        return console.line(&format!("\t{copied} / {all} copied, {percent:.2}% done"));
+    };
     console.line(&format!(
-        "expand: expanded {} copied {} in {}, on {}",
-        name.map_or_else(|| last.vdev.to_string(), |vdev| vdev.name),
-        number::nice_bytes(last.copied),
-        duration(last.ended.saturating_sub(last.begun)),
-        dates::show(last.ended, Form::Scan),
+        "expand: expanded {name} copied {copied} in {}, on {}",
+        duration(ended.saturating_sub(last.begun)),
+        dates::show(ended, Form::Scan),
     ))
 }
