@@ -378,6 +378,12 @@ fn redaction_is_refused_in_the_words_of_openzfs_and_what_it_leaves_out_is_not_re
         ("send -w --redact book tank/fs@a", 1, "Error: raw sends may not be redacted."),
         ("send -R --redact book tank/fs@a", 1, "Error: multiple snapshots cannot be sent redacted."),
         ("send -R -i #book tank/fs@b", 1, "Error: multiple snapshots cannot be sent from a bookmark."),
+        ("send -I #book tank/fs@b", 1, "Error: multiple snapshots cannot be sent from a bookmark."),
+        (
+            "send -n -I tank/fs#plain tank/fs@b",
+            1,
+            "Error: multiple snapshots cannot be sent from a bookmark.",
+        ),
     ] {
         let done = zfs(&bed, line);
         assert_eq!((done.status, done.err.lines().last()), (status, Some(said)), "{line}: {done:?}");

@@ -238,8 +238,10 @@ fn source(pool: &Pool, call: &Typed<Options>, snapshot: &str) -> Result<Option<S
 fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Result<Order<'a>, Failure> {
     let pool = session.pool();
     let info = pool.dataset(snapshot).map_err(|error| missing(snapshot, error))?;
-    let from_mark = call.options.from.last().map(String::as_str).is_some_and(|from| from.contains('#'));
-    if from_mark && (call.options.recursive || !call.options.between.is_empty()) {
+    let is_mark = |word: Option<&String>| word.is_some_and(|word| word.contains('#'));
+    let (from, between) = (&call.options.from, &call.options.between);
+    let from_mark = is_mark(from.last().or(between.last()));
+    if from_mark && (call.options.recursive || !between.is_empty()) {
         return Err(Failure::refused("Error: multiple snapshots cannot be sent from a bookmark."));
     }
     if !info.is_snapshot() && (call.options.is_packed() || !call.options.between.is_empty()) {
