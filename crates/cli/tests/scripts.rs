@@ -322,14 +322,9 @@ fn shares_have_options_that_nfs_and_smb_know() {
             "cannot set property for 'tank/fs': '{property}' cannot be set to invalid options"
         ));
     }
-    for word in ["sharenfs=on", "sharenfs=rw=@10.0.0.0/8,no_root_squash"] {
+    for word in ["sharenfs=on", "sharenfs=rw=@10.0.0.0/8,no_root_squash", "sharesmb=off", "sharenfs=off"] {
         assert_eq!(set(word).good(), "");
     }
-    let done = set("sharesmb=on");
-    let warning =
-        "warning: 'sharesmb=on' is kept for OpenZFS but has no effect here: nothing is shared over SMB\n";
-    assert_eq!((done.status, done.out.as_str(), done.err.as_str()), (0, "", warning));
-    assert_eq!(set("sharenfs=off").good(), "");
     bed.expect_sound("tank");
 }
 

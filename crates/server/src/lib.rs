@@ -26,6 +26,7 @@ mod secrets;
 mod serve;
 mod shares;
 pub mod start;
+mod system_shares;
 pub mod visitors;
 pub mod wire;
 
@@ -41,3 +42,4 @@ pub use runtime::Runtime;
 pub use secrets::keep_secrets;
 pub use serve::{Commands, Serve, Stdio, serve};
 pub use shares::{HeldShares, PROPERTY as SHARE_PROPERTY, ShareError, ShareTold};
+pub use system_shares::Protocol;

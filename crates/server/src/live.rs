@@ -16,6 +16,7 @@ use crate::messages::Refusal;
 use crate::mounts::{BeginError, Change, Exchanged, Kind, MountError, Mounts, Report, Unmounted};
 use crate::plan::{Overrides, Told};
 use crate::shares::{self, Shares};
+use crate::system_shares::SystemShares;
 use crate::{FrontEnds, Runtime};
 
 mod sharing;
@@ -29,6 +30,7 @@ pub struct Live {
     mounts: Arc<Mounts>,
     exports: Exports,
     shares: Shares,
+    system: SystemShares,
     /// Lock of the one command that changes datasets or properties.
     turn: Mutex<()>,
     closing: AtomicBool,
@@ -51,6 +53,7 @@ impl Live {
         Live {
             name: pool.name(),
             guid: AtomicU64::new(pool.guid().0),
+            system: SystemShares::new(pool.guid().0),
             pool: Mutex::new(Some(Arc::new(pool))),
             exports: Exports::new(runtime, volumes),
             mounts,
@@ -157,6 +160,7 @@ impl Live {
         let pool = self.pool()?;
         let report = self.mounts.mount_all(&pool, top, overrides)?;
         self.shares.look_and_note(&pool, top);
+        self.look_at_system(&pool, top);
         Ok(report)
     }
 
@@ -166,7 +170,9 @@ impl Live {
     /// The datasets cannot be read.
     pub fn mount_listed(&self, datasets: &[String], overrides: Overrides) -> Result<Report, MountError> {
         let pool = self.pool()?;
-        Ok(self.mounts.mount_listed(&pool, datasets, overrides)?)
+        let report = self.mounts.mount_listed(&pool, datasets, overrides)?;
+        self.look_at_system(&pool, &self.name);
+        Ok(report)
     }
 
     /// Applies its properties, and `overrides` until the next mount, to a mounted file system.
@@ -189,6 +195,7 @@ impl Live {
         let mut report = Report::default();
         report.enter(dataset, Ok(self.mounts.mount(&pool, &info, over, overrides)?));
         report.notes = self.mounts.take_notes();
+        self.look_at_system(&pool, dataset);
         Ok(report)
     }
 
@@ -227,7 +234,12 @@ impl Live {
             // The kernel would wait for its dirty pages.
             return Err(Unmounted::Suspended);
         }
-        self.mounts.unmount(&pool, datasets, force).map(drop)
+        self.system.withdraw(|name| datasets.iter().any(|dataset| dataset == name));
+        let unmounted = self.mounts.unmount(&pool, datasets, force);
+        if unmounted.is_err() {
+            self.look_at_system(&pool, &self.name);
+        }
+        unmounted.map(drop)
     }
 
     /// Ends the use of a lazily unmounted file system (`umount -l`) by programs that still have its files open. Returns
@@ -271,7 +283,14 @@ impl Live {
             // On a suspended pool, dirty pages could not be written, and unmounted file systems could not be mounted again.
             return Err(Unmounted::Suspended.into());
         }
-        let mut change = self.mounts.begin(&pool, top, kind, force)?;
+        let had_shares = !self.system.is_empty();
+        self.system.withdraw(|name| shares::is_below(name, top));
+        let begun = self.mounts.begin(&pool, top, kind, force);
+        if begun.is_err() && had_shares {
+            self.look_at_system(&pool, top);
+        }
+        let mut change = begun?;
+        top.clone_into(&mut change.top);
         if matches!(kind, Kind::Name | Kind::Contents) {
             change.held = Some(self.hold_shares_off(top));
         }
@@ -286,11 +305,13 @@ impl Live {
         self.exports.rename(&renamed);
         self.shares.rename(&renamed);
         drop(change.held.take());
+        let top = renamed(&change.top);
         let pool = self.pool()?;
         let report = self.mounts.end(&pool, change, renamed)?;
         if !self.shares.is_empty() {
             self.shares.look_and_note(&pool, &self.name);
         }
+        self.look_at_system(&pool, &top);
         Ok(report)
     }
 
@@ -364,6 +385,7 @@ impl Live {
     pub fn rename(&self, renamed: impl Fn(&str) -> String) {
         self.exports.rename(&renamed);
         self.shares.rename(&renamed);
+        self.system.rename(&renamed);
         self.mounts.rename(renamed);
     }
 
@@ -425,6 +447,7 @@ impl Live {
     fn restore_all(&self, pool: &Arc<Pool>) {
         self.exports.restore(pool);
         self.shares.restore(pool);
+        self.restore_system(pool);
     }
 
     /// Before `readonly=on` is set at `top`: makes the affected mounts read-only. If the property is not set in the end,
@@ -440,11 +463,16 @@ impl Live {
     /// replace the mount options given before. Returns the mounts for which it failed, with reasons.
     pub fn refresh(&self, settled: Option<(&str, &[String])>) -> Vec<(String, MountError)> {
         let Ok(pool) = self.pool() else { return Vec::new() };
-        let concerns = |name: &String| name == "sharenfs" || name == shares::PROPERTY;
-        if !self.shares.is_empty() || settled.is_some_and(|(_, names)| names.iter().any(concerns)) {
+        let concerns = |name: &String| ["sharenfs", "sharesmb", shares::PROPERTY].contains(&name.as_str());
+        let is_about_shares = settled.is_some_and(|(_, names)| names.iter().any(concerns));
+        if !self.shares.is_empty() || is_about_shares {
             self.shares.look_and_note(&pool, settled.map_or(&self.name, |(top, _)| top));
         }
-        self.mounts.refresh(&pool, settled)
+        let failed = self.mounts.refresh(&pool, settled);
+        if is_about_shares || !self.system.is_empty() {
+            self.look_at_system(&pool, settled.map_or(&self.name, |(top, _)| top));
+        }
+        failed
     }
 
     /// Unmounts everything and takes the pool out, so that no new caller gets it. Waits up to `patience` for present users.
@@ -452,6 +480,18 @@ impl Live {
     /// # Errors
     /// A mount or the pool is in use: all is as before.
     pub(crate) fn close(&self, force: bool, patience: Duration) -> Result<Pool, Refusal> {
+        // Mounts that the kernel exports are in use.
+        self.system.withdraw(|_| true);
+        let closed = self.close_unshared(force, patience);
+        if closed.is_err()
+            && let Ok(pool) = self.pool()
+        {
+            self.look_at_system(&pool, &self.name);
+        }
+        closed
+    }
+
+    fn close_unshared(&self, force: bool, patience: Duration) -> Result<Pool, Refusal> {
         let pool = self.pool().map_err(|Closed| Refusal::Stopping)?;
         let in_use = self.exports.list().into_iter().find(|exported| exported.clients > 0);
         if let Some(exported) = in_use.filter(|_| !force) {

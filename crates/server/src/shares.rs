@@ -48,6 +48,12 @@ pub enum ShareError {
     /// `sharenfs` asks for something that is not supported.
     #[error("sharenfs: {0}")]
     Rules(String),
+    /// Only root changes what the servers of the system share.
+    #[error("only root can have the servers of the system share it")]
+    NeedsRoot,
+    /// A server of the system does not share it.
+    #[error("{0}")]
+    Server(String),
     /// Nobody can be listened for.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -123,6 +129,43 @@ fn text_of(pool: &Pool, info: &DatasetInfo, name: &str) -> pool::Result<Option<S
     })
 }
 
+/// Whether a value came with a stream, for this dataset or the one that it inherits from. Such a value was meant for another
+/// machine.
+fn is_received(
+    pool: &Pool,
+    source: Source,
+    of: impl Fn(&DatasetInfo) -> pool::Result<Option<Source>>,
+) -> pool::Result<bool> {
+    match source {
+        Source::Received => Ok(true),
+        Source::Inherited(above) => Ok(of(&pool.dataset(&above)?)? == Some(Source::Received)),
+        _ => Ok(false),
+    }
+}
+
+/// The property [`PROPERTY`], unless it came with a stream.
+fn place_of(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<String>> {
+    let Some((text, source)) = pool.user_property(info, PROPERTY)? else { return Ok(None) };
+    let of = |info: &DatasetInfo| Ok(pool.user_property(info, PROPERTY)?.map(|(_, source)| source));
+    Ok((!is_received(pool, source, of)?).then_some(text))
+}
+
+/// What the NFS server of the system is to do for a file system, by its property `sharenfs`, and whether Samba is to share it.
+/// Values that came with a stream do not count: they would open the file system to other machines.
+pub(crate) fn wanted_of_system(pool: &Pool, info: &DatasetInfo) -> (Option<String>, bool) {
+    let told = |name: &str| {
+        let property = props::parse(name).expect("the table has it");
+        let (value, source) = pool.property(info, property).ok()??;
+        let of = |info: &DatasetInfo| Ok(pool.property(info, property)?.map(|(_, source)| source));
+        match value {
+            Value::Text(text) if text != "off" && !is_received(pool, source, of).ok()? => Some(text),
+            _ => None,
+        }
+    };
+    let is_systems = || place_of(pool, info).is_ok_and(|place| place.is_some_and(|text| text == "system"));
+    (told("sharenfs").filter(|_| is_systems()), told("sharesmb").is_some())
+}
+
 /// The value of `sharenfs` that is set at the dataset itself.
 fn local_rules(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<String>> {
     let property = props::parse("sharenfs").expect("the table has it");
@@ -148,11 +191,10 @@ fn wanted(pool: &Pool, info: &DatasetInfo, port: u16) -> Result<Wanted, ShareErr
     }
     let rules = text_of(pool, info, "sharenfs")?.filter(|rules| rules != "off").ok_or(ShareError::Off)?;
     let mountpoint = text_of(pool, info, "mountpoint")?.filter(|point| point.starts_with('/'));
-    let address = match pool.user_property(info, PROPERTY)? {
-        // A received value is about another machine.
-        None | Some((_, Source::Received)) => None,
-        Some((text, _)) if text == "system" => return Err(ShareError::System),
-        Some((text, _)) => {
+    let address = match place_of(pool, info)? {
+        None => None,
+        Some(text) if text == "system" => return Err(ShareError::System),
+        Some(text) => {
             let place = text.strip_prefix("listen=").and_then(|place| Address::tcp(place, port).ok());
             match place {
                 // Port 0 would be another one each time.
@@ -186,6 +228,16 @@ impl Shares {
     pub(crate) fn look_and_note(&self, pool: &Arc<Pool>, top: &str) {
         let failed = self.look(pool, top);
         self.state().failed = failed;
+    }
+
+    /// Keeps these, too, for [`Shares::take_failed`].
+    pub(crate) fn note_failed(&self, failed: Vec<(String, ShareError)>) {
+        self.state().failed.extend(failed);
+    }
+
+    /// Whether the properties of the pool alone may share anything.
+    pub(crate) fn is_distrusted(&self) -> bool {
+        self.is_distrusted
     }
 
     /// Shares exactly the file systems at and below `top` whose properties say so. Returns the ones that could not be

@@ -31,7 +31,6 @@ static NO_EFFECT: &[NoEffect] = &[
     kept("nbmand", &["off"], "locks stay advisory"),
     kept("prefetch", &["all"], "reading ahead stays on"),
     kept("rootcontext", &["none"], LABELS),
-    kept("sharesmb", &["off"], "nothing is shared over SMB"),
     kept("volthreading", &["on"], "volumes are always served by several threads"),
     kept("vscan", &["off"], "files are not scanned"),
     kept("zoned", &["off"], "datasets are not delegated to namespaces"),
@@ -106,7 +105,7 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         {
             let mut console = Console::new(&mut out, &mut err);
-            let texts = ["dedup=off", "sharesmb=off", "compression=lz4", "sharesmb=on"];
+            let texts = ["dedup=off", "vscan=off", "compression=lz4", "vscan=on"];
             for text in texts {
                 warn(&mut console, text.split_once('='));
             }
@@ -114,7 +113,7 @@ mod tests {
         let said = String::from_utf8(err).unwrap();
         assert_eq!(
             said,
-            "warning: 'sharesmb=on' is kept for OpenZFS but has no effect here: nothing is shared over SMB\n"
+            "warning: 'vscan=on' is kept for OpenZFS but has no effect here: files are not scanned\n"
         );
     }
 }

@@ -1,28 +1,52 @@
-//! What `zfs share` and `zfs unshare` have in common: file systems that the servers of pools serve over NFS.
+//! What `zfs share` and `zfs unshare` have in common: file systems that the servers of pools, or those of the system, share.
+
+use server::Protocol;
 
 use super::Call;
 use super::mounting::without_server;
 use super::zfs_mount::take_turns;
+use crate::args::Parsed;
+use crate::command::Typed;
 use crate::messages::Failure;
 use crate::open::{self, pool_of};
 use crate::out::Console;
 use crate::{client, connect};
 
-/// The file system of a command line; `None` for all.
-pub(super) fn operand<'a>(call: &'a Call, all: bool) -> Result<Option<&'a str>, Failure> {
-    match (call.args.operands.as_slice(), all) {
-        ([], true) => Ok(None),
-        ([protocol], true) if protocol == "nfs" => Ok(None),
-        ([protocol], true) if protocol == "smb" => Err(Failure::refused("not supported yet: smb")
-            .hint("Samba shares a mounted file system: docs/manual/nfs.md")),
+/// The options of both.
+pub(super) struct Options {
+    all: bool,
+}
+
+pub(super) fn read(args: &Parsed) -> Options {
+    Options { all: args.has("a") }
+}
+
+/// What a command line is about.
+pub(super) enum Named<'a> {
+    /// One file system.
+    One(&'a str),
+    /// All, for clients of this protocol or of each.
+    All(Option<Protocol>),
+}
+
+/// The operand of a command line.
+pub(super) fn operand<'a>(call: &'a Typed<'_, Options>) -> Result<Named<'a>, Failure> {
+    match (call.args.operands.as_slice(), call.options.all) {
+        ([], true) => Ok(Named::All(None)),
+        ([protocol], true) if protocol == "nfs" => Ok(Named::All(Some(Protocol::Nfs))),
+        ([protocol], true) if protocol == "smb" => Ok(Named::All(Some(Protocol::Smb))),
         ([_, ..], true) | ([_, _, ..], false) => Err(Failure::usage("too many arguments")),
         ([], false) => Err(Failure::usage("missing filesystem argument")),
-        ([name], false) => Ok(Some(name)),
+        ([name], false) => Ok(Named::One(name)),
     }
 }
 
 /// Has the servers of the pools do it.
-pub(super) fn elsewhere(call: &Call, name: Option<&str>, console: &mut Console) -> Result<(), Failure> {
+pub(super) fn elsewhere(call: &Call, named: &Named<'_>, console: &mut Console) -> Result<(), Failure> {
+    let name = match named {
+        Named::One(name) => Some(*name),
+        Named::All(_) => None,
+    };
     if !connect::is_used() {
         return Err(without_server(call));
     }

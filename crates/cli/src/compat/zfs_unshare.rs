@@ -6,8 +6,8 @@ use server::Live;
 
 use super::Call;
 use super::select::dataset_failure;
-use super::sharing;
-use crate::args::{Parsed, flag};
+use super::sharing::{self, Named};
+use crate::args::flag;
 use crate::command::{Command, Run};
 use crate::messages::{Action, Failure};
 use crate::out::Console;
@@ -16,7 +16,7 @@ use crate::out::Console;
 pub static COMMAND: Command = Command {
     name: "unshare",
     about: "ends sharing, until file systems are shared again or their pool is imported",
-    syntax: &["unshare -a [nfs]|FILESYSTEM|MOUNTPOINT"],
+    syntax: &["unshare -a [nfs|smb]|FILESYSTEM|MOUNTPOINT"],
     examples: &["zfs unshare tank/home", "zfs unshare -a"],
     options: &[flag("a", "of all")],
     run: Run::Here(run),
@@ -25,31 +25,21 @@ pub static COMMAND: Command = Command {
 
 const HOW_ELSE: &str = "use exports(5) or smb.conf(5) to unshare this filesystem";
 
-/// The options of `zfs unshare`.
-struct Options {
-    all: bool,
-}
-
-fn read(args: &Parsed) -> Options {
-    Options { all: args.has("a") }
-}
-
 /// Runs `zfs unshare`.
 ///
 /// # Errors
 /// Usage, or that it is not shared.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let call = &call.typed(read);
-    let name = sharing::operand(call, call.options.all)?;
-    let Some(live) = call.live() else { return sharing::elsewhere(call, name, console) };
-    let Some(name) = name else {
-        for exported in live.shares() {
-            // Another command may have been quicker.
-            let _ = live.unshare(&exported.dataset);
+    let call = &call.typed(sharing::read);
+    let named = sharing::operand(call)?;
+    let Some(live) = call.live() else { return sharing::elsewhere(call, &named, console) };
+    let name = match named {
+        Named::One(name) => at_mountpoint(live, name)?,
+        Named::All(protocol) => {
+            live.unshare_all(protocol);
+            return Ok(());
         }
-        return Ok(());
     };
-    let name = at_mountpoint(live, name)?;
     let pool = live.pool().map_err(|closed| Action::Open(live.name()).failed(closed))?;
     pool.dataset(&name).map_err(|error| dataset_failure(&name, &error))?;
     drop(pool);

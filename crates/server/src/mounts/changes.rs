@@ -38,6 +38,8 @@ pub struct Change {
     was_unmounted: Vec<String>,
     /// Clients of shared file systems wait until the end of the change.
     pub(crate) held: Option<HeldShares>,
+    /// The old name of the dataset that changes, with those below it.
+    pub(crate) top: String,
 }
 
 /// Why a change cannot begin.
