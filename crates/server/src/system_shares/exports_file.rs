@@ -311,10 +311,10 @@ mod tests {
         let [a, b, d] =
             ["/a *(rw) # cenote 7", "/b *(rw) # cenote 77", "/d *(rw) # cenote 7"].map(str::to_owned);
         assert!(!put(folder.path(), &of_pool(7), &[]).unwrap() && !path.exists());
-        assert!(put(folder.path(), &of_pool(7), &[a.clone()]).unwrap());
+        assert!(put(folder.path(), &of_pool(7), std::slice::from_ref(&a)).unwrap());
         assert!(put(folder.path(), &of_pool(77), &[b]).unwrap());
         fs::write(&path, format!("{}/c *(ro)", text())).unwrap();
-        assert!(put(folder.path(), &of_pool(7), &[d.clone()]).unwrap());
+        assert!(put(folder.path(), &of_pool(7), std::slice::from_ref(&d)).unwrap());
         let kept = format!("{HEADER}/b *(rw) # cenote 77\n/c *(ro)\n");
         assert_eq!(text(), format!("{kept}{d}\n"));
         assert!(!put(folder.path(), &of_pool(7), &[d]).unwrap());

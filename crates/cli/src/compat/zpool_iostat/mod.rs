@@ -317,6 +317,9 @@ fn leaves(vdev: &VdevView) -> Vec<u64> {
     if vdev.is_leaf() { vec![vdev.guid.0] } else { vdev.children.iter().flat_map(leaves).collect() }
 }
 
+/// The lines of a pool with what was counted for each, and in how much time.
+type Table = (Duration, Vec<(Line, Counted)>);
+
 impl Report {
     /// One round.
     fn show(
@@ -368,7 +371,7 @@ impl Report {
     fn table(
         &self,
         console: &mut Console,
-        (tables, width): (&[(Duration, Vec<(Line, Counted)>)], usize),
+        (tables, width): (&[Table], usize),
         headed: bool,
         answers: &Answers,
     ) -> Result<(), Failure> {
