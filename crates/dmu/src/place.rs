@@ -18,22 +18,26 @@ use crate::gang::Places;
 use crate::policy::{Plan, SEALED_COPIES_MAX};
 use crate::{Error, Result};
 
+/// The place in the tree of `owner` that a new block takes.
+#[derive(Clone, Copy)]
+pub(crate) struct TreeSlot<'a> {
+    pub owner: &'a Dnode,
+    pub level: u8,
+    /// Blocks of data below it, or objects in it.
+    pub fill: u64,
+    /// The block that the new one replaces.
+    pub old: &'a BlockPtr,
+}
+
 impl SyncCtx<'_, '_> {
     pub(crate) fn encoding(&self, owner: &Dnode, level: u8) -> Plan {
         let min_alloc = self.storage().vdevs().min_alloc();
         self.policy.plan(owner.object_type, owner.compress, owner.checksum, level, min_alloc)
     }
 
-    /// Writes `record` as a block of `owner` in place of `old`.
-    pub(crate) fn write(
-        &mut self,
-        record: &Record,
-        plan: Plan,
-        owner: &Dnode,
-        level: u8,
-        fill: u64,
-        old: &BlockPtr,
-    ) -> Result<BlockPtr> {
+    /// Writes `record` as the block of `slot`.
+    pub(crate) fn write(&mut self, record: &Record, plan: Plan, slot: TreeSlot<'_>) -> Result<BlockPtr> {
+        let TreeSlot { owner, level, fill, old } = slot;
         let salt = self.storage().salt();
         let guard = self.guard(&plan.recipe);
         let encoding = Encoding { guard, ..self.storage().encoding(plan.recipe, &salt) };
@@ -59,7 +63,7 @@ impl SyncCtx<'_, '_> {
             self.kill(old)?;
             return Ok(BlockPtr::HOLE);
         }
-        let ptr = self.place_with(encoded, plan, owner, level, fill, old, record.len() as u64)?;
+        let ptr = self.place_with(encoded, plan, slot, record.len() as u64)?;
         if let Some(block) = ptr.block()
             && (level > 0 || owner.object_type.is_metadata())
         {
@@ -125,29 +129,19 @@ impl SyncCtx<'_, '_> {
     }
 
     /// Gives an encoded leaf a place.
-    pub(crate) fn place(
-        &mut self,
-        encoded: Encoded,
-        owner: &Dnode,
-        level: u8,
-        fill: u64,
-        old: &BlockPtr,
-    ) -> Result<BlockPtr> {
-        let plan = self.encoding(owner, level);
-        self.place_with(encoded, plan, owner, level, fill, old, owner.level_size(level))
+    pub(crate) fn place(&mut self, encoded: Encoded, slot: TreeSlot<'_>) -> Result<BlockPtr> {
+        let plan = self.encoding(slot.owner, slot.level);
+        self.place_with(encoded, plan, slot, slot.owner.level_size(slot.level))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the fields of a block pointer, each from another source")]
     fn place_with(
         &mut self,
         encoded: Encoded,
         plan: Plan,
-        owner: &Dnode,
-        level: u8,
-        fill: u64,
-        old: &BlockPtr,
+        slot: TreeSlot<'_>,
         lsize: u64,
     ) -> Result<BlockPtr> {
+        let TreeSlot { owner, level, fill, old } = slot;
         let ptr = match encoded {
             Encoded::Hole => unreachable!("holes have no place"),
             Encoded::Embedded { payload, psize, compression } => BlockPtr::Embedded(Embedded {
@@ -268,7 +262,7 @@ pub fn write_objset_root(
         let root = phys::Objset { portable_mac: macs.portable, local_mac: macs.local, ..root.clone() };
         raw = root.encode(size);
     }
-    ctx.write(&Arc::new(raw), plan, &owner, 0, fill, old)
+    ctx.write(&Arc::new(raw), plan, TreeSlot { owner: &owner, level: 0, fill, old })
 }
 
 /// Maximal copies of the gang header if this block becomes a gang.

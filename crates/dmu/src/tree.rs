@@ -14,6 +14,7 @@ use storage::Record;
 
 use crate::context::SyncCtx;
 use crate::object::reborn;
+use crate::place::TreeSlot;
 use crate::walk::{Spot, Step, Walk};
 use crate::{Error, Result};
 
@@ -164,7 +165,8 @@ impl TreeWriter {
         }
         let record = Arc::new(node.raw.clone());
         let encoding = ctx.encoding(&self.dnode, level);
-        let ptr = ctx.write(&record, encoding, &self.dnode, level, fill, &node.old)?;
+        let slot = TreeSlot { owner: &self.dnode, level, fill, old: &node.old };
+        let ptr = ctx.write(&record, encoding, slot)?;
         self.account(ctx, &node.old, &ptr);
         Ok(ptr)
     }
@@ -220,7 +222,8 @@ impl TreeWriter {
                 hole
             }
             encoded => {
-                let ptr = ctx.place(encoded, &self.dnode, 0, fill, &old)?;
+                let slot = TreeSlot { owner: &self.dnode, level: 0, fill, old: &old };
+                let ptr = ctx.place(encoded, slot)?;
                 self.account(ctx, &old, &ptr);
                 ptr
             }
@@ -270,7 +273,8 @@ impl TreeWriter {
     ) -> Result<()> {
         let old = self.entry(ctx, 0, blkid)?;
         let encoding = ctx.encoding(&self.dnode, 0);
-        let ptr = ctx.write(record, encoding, &self.dnode, 0, fill, &old)?;
+        let slot = TreeSlot { owner: &self.dnode, level: 0, fill, old: &old };
+        let ptr = ctx.write(record, encoding, slot)?;
         let new = if ptr.is_hole() { self.hole(ctx, 0, &old) } else { ptr };
         self.account(ctx, &old, &ptr);
         if new != old { self.set_entry(ctx, 0, blkid, new) } else { Ok(()) }
@@ -372,13 +376,16 @@ impl TreeWriter {
                 owner.object_type = self.dnode.bonus_type;
                 let encoding = ctx.encoding(&owner, 0);
                 let ptr = match draft.as_moved() {
-                    None => ctx.write(draft.record(), encoding, &owner, 0, 1, &old)?,
+                    None => {
+                        let slot = TreeSlot { owner: &owner, level: 0, fill: 1, old: &old };
+                        ctx.write(draft.record(), encoding, slot)?
+                    }
                     Some(moved) => {
                         owner.block_size = moved.lsize as u32;
                         let salt = ctx.storage().salt();
                         let guard = storage::Guard::default();
                         let encoded = ctx.storage().encode(draft, encoding.recipe, &salt, guard);
-                        ctx.place(encoded, &owner, 0, 1, &old)?
+                        ctx.place(encoded, TreeSlot { owner: &owner, level: 0, fill: 1, old: &old })?
                     }
                 };
                 self.account(ctx, &old, &ptr);

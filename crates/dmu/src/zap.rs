@@ -87,10 +87,15 @@ fn bad(object: &Object) -> impl FnOnce(Corrupt) -> Error {
     Error::corrupt(object.id())
 }
 
-fn name_error(error: NameError) -> Error {
-    match error {
-        NameError::WrongKind => Error::Unsupported("a ZAP of integer keys"),
-        NameError::Unsupported { .. } => Error::Unsupported("this normalisation of names"),
+/// Why a name has no normal form or hash. OpenZFS knows no other normalisations than those known here, and a directory has
+/// no keys that are numbers: such a ZAP is damaged.
+fn name_error(object: &Object) -> impl FnOnce(NameError) -> Error {
+    let id = object.id();
+    move |error| match error {
+        NameError::WrongKind => Error::corrupt(id)(Corrupt::new("kind of keys of a ZAP", 0)),
+        NameError::Unsupported { normflags } => {
+            Error::corrupt(id)(Corrupt::new("normalisation of a ZAP", normflags))
+        }
         NameError::Folding { .. } => Error::Unsupported("folding the case of this name"),
     }
 }
@@ -125,7 +130,7 @@ pub fn lookup(object: &Object, name: &[u8]) -> Result<Option<Value>> {
 }
 
 fn lookup_fat(object: &Object, block: &Record, header: &Header, key: Key<'_>) -> Result<Option<Value>> {
-    let hash = header.hash(key).map_err(name_error)?;
+    let hash = header.hash(key).map_err(name_error(object))?;
     let (_, leaf) = leaf_of(object, block, header, hash)?;
     let found = Leaf::new(&leaf).and_then(|l| l.lookup(hash, key)).map_err(bad(object))?;
     found.map(|entry| entry.value()).transpose().map_err(bad(object))
@@ -154,15 +159,15 @@ pub fn lookup_normalised(object: &Object, name: &[u8]) -> Result<Option<(Vec<u8>
     match root(object)? {
         Root::Micro(block) => {
             let micro = Micro::decode(&block, ByteOrder::Little).map_err(bad(object))?;
-            let found = micro.lookup_normalised(name).map_err(name_error)?;
+            let found = micro.lookup_normalised(name).map_err(name_error(object))?;
             Ok(found.map(|entry| (entry.name.to_vec(), Value::from_u64(entry.value))))
         }
         Root::Fat(block, header) => {
-            let hash = header.hash(Key::Name(name)).map_err(name_error)?;
+            let hash = header.hash(Key::Name(name)).map_err(name_error(object))?;
             let (_, leaf) = leaf_of(object, &block, &header, hash)?;
             let leaf = Leaf::new(&leaf).map_err(bad(object))?;
             let found = leaf.lookup_normalised(hash, name, header.normflags).map_err(bad(object))?;
-            match found.map_err(name_error)? {
+            match found.map_err(name_error(object))? {
                 None => Ok(None),
                 Some(entry) => {
                     let name = entry.name().map_err(bad(object))?;
@@ -195,20 +200,23 @@ fn leaf_of(object: &Object, block0: &Record, header: &Header, hash: u64) -> Resu
 /// # Errors
 /// [`Error::Exists`], [`Error::TooLong`], or the ZAP cannot be read.
 pub fn insert(object: &Arc<Object>, tx: &Tx, name: &[u8], value: &Value) -> Result<()> {
-    let mut index = write_lock(object);
-    insert_locked(object, tx, name, value, &mut index)
+    Change::lock(object, tx).insert(name, value)
 }
 
-fn insert_locked(
-    object: &Arc<Object>,
-    tx: &Tx,
-    name: &[u8],
-    value: &Value,
-    index: &mut Option<Index>,
-) -> Result<()> {
-    match root(object)? {
-        Root::Fat(..) => insert_fat(object, tx, Key::Name(name), value, None),
-        Root::Micro(block) => {
+/// A ZAP of names that a transaction changes. The change holds its lock.
+struct Change<'a> {
+    object: &'a Arc<Object>,
+    tx: &'a Tx,
+    index: Ranked<RwLockWriteGuard<'a, Option<Index>>>,
+}
+
+impl<'a> Change<'a> {
+    fn lock(object: &'a Arc<Object>, tx: &'a Tx) -> Change<'a> {
+        Change { object, tx, index: write_lock(object) }
+    }
+
+    fn insert(&mut self, name: &[u8], value: &Value) -> Result<()> {
+        if let Root::Micro(block) = root(self.object)? {
             if micro::lookup(&block, name).is_some() {
                 return Err(Error::Exists);
             }
@@ -216,63 +224,73 @@ fn insert_locked(
                 Some(number)
                     if name.len() < micro::NAME_LIMIT
                         && value.fits_micro()
-                        && insert_micro(object, tx, block, name, number, index)? =>
+                        && self.insert_micro(block, name, number)? =>
                 {
                     return Ok(());
                 }
-                _ => {}
+                _ => self.upgrade()?,
             }
-            *index = None;
-            upgrade(object, tx)?;
-            insert_fat(object, tx, Key::Name(name), value, None)
         }
+        insert_fat(self.object, self.tx, Key::Name(name), value, None)
     }
-}
 
-/// Inserts into a micro ZAP, growing it; `false` when it has to become fat.
-fn insert_micro(
-    object: &Arc<Object>,
-    tx: &Tx,
-    block: Record,
-    name: &[u8],
-    number: u64,
-    index: &mut Option<Index>,
-) -> Result<bool> {
-    let micro = Micro::decode(&block, ByteOrder::Little).map_err(bad(object))?;
-    let hash = micro.hash(name).map_err(name_error)?;
-    if index.is_none() {
-        *index = Some(Index::build(&micro).map_err(name_error)?);
-    }
-    let index = index.as_mut().expect("the index was built above");
-    if index.cd_for(hash) > SAME_HASH_MAX {
-        return Ok(false);
-    }
-    let slots = block.len() / 64 - 1;
-    if index.len() >= slots {
-        if block.len() + micro::STEP > micro::MAX_SIZE {
+    /// Inserts into a micro ZAP, growing it; `false` when it has to become fat.
+    fn insert_micro(&mut self, block: Record, name: &[u8], number: u64) -> Result<bool> {
+        let object = self.object;
+        let micro = Micro::decode(&block, ByteOrder::Little).map_err(bad(object))?;
+        let hash = micro.hash(name).map_err(name_error(object))?;
+        if self.index.is_none() {
+            *self.index = Some(Index::build(&micro).map_err(name_error(object))?);
+        }
+        let index = self.index.as_mut().expect("the index was built above");
+        if index.cd_for(hash) > SAME_HASH_MAX {
             return Ok(false);
         }
-        object.set_block_size(tx, (block.len() + micro::STEP) as u64)?;
+        let slots = block.len() / 64 - 1;
+        if index.len() >= slots {
+            if block.len() + micro::STEP > micro::MAX_SIZE {
+                return Ok(false);
+            }
+            object.set_block_size(self.tx, (block.len() + micro::STEP) as u64)?;
+        }
+        drop(block);
+        match object.edit_block(self.tx, 0, |raw| index.insert(raw, hash, name, number))? {
+            Ok(_) => Ok(true),
+            Err(InsertError::Exists) => Err(Error::Exists),
+            Err(InsertError::BadName) => Err(Error::TooLong),
+            Err(InsertError::Full) => Ok(false),
+        }
     }
-    drop(block);
-    match object.edit_block(tx, 0, |raw| index.insert(raw, hash, name, number))? {
-        Ok(_) => Ok(true),
-        Err(InsertError::Exists) => Err(Error::Exists),
-        Err(InsertError::BadName) => Err(Error::TooLong),
-        Err(InsertError::Full) => Ok(false),
-    }
-}
 
-/// Turns a micro ZAP into a fat one with the same salt and differentiators.
-fn upgrade(object: &Arc<Object>, tx: &Tx) -> Result<()> {
-    let block = object.block(0)?;
-    let micro = Micro::decode(&block, ByteOrder::Little).map_err(bad(object))?;
-    let header = Header::new(fat::DEFAULT_BLOCK_SHIFT, micro.salt(), micro.normflags(), 0);
-    start_fat(object, tx, &header)?;
-    for entry in micro.entries() {
-        insert_fat(object, tx, Key::Name(entry.name), &Value::from_u64(entry.value), Some(entry.cd))?;
+    /// Turns a micro ZAP into a fat one with the same salt and differentiators.
+    fn upgrade(&mut self) -> Result<()> {
+        *self.index = None;
+        let (object, tx) = (self.object, self.tx);
+        let block = object.block(0)?;
+        let micro = Micro::decode(&block, ByteOrder::Little).map_err(bad(object))?;
+        let header = Header::new(fat::DEFAULT_BLOCK_SHIFT, micro.salt(), micro.normflags(), 0);
+        start_fat(object, tx, &header)?;
+        for entry in micro.entries() {
+            insert_fat(object, tx, Key::Name(entry.name), &Value::from_u64(entry.value), Some(entry.cd))?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn update(&mut self, name: &[u8], value: &Value) -> Result<()> {
+        if let Root::Micro(block) = root(self.object)? {
+            match (micro::lookup(&block, name), value.as_u64()) {
+                (Some(_), Some(number)) if value.fits_micro() => {
+                    drop(block);
+                    let found = self.object.edit_block(self.tx, 0, |raw| micro::update(raw, name, number))?;
+                    assert!(found, "the entry was found under the same lock");
+                    return Ok(());
+                }
+                (None, _) => return self.insert(name, value),
+                (Some(_), _) => self.upgrade()?,
+            }
+        }
+        update_fat(self.object, self.tx, Key::Name(name), value)
+    }
 }
 
 fn insert_fat(object: &Arc<Object>, tx: &Tx, key: Key<'_>, value: &Value, cd: Option<u32>) -> Result<()> {
@@ -293,7 +311,7 @@ fn insert_fat(object: &Arc<Object>, tx: &Tx, key: Key<'_>, value: &Value, cd: Op
             put_header(object, tx, &header)?;
             continue;
         }
-        let hash = header.hash(key).map_err(name_error)?;
+        let hash = header.hash(key).map_err(name_error(object))?;
         let (blkid, record) = leaf_of(object, &block, &header, hash)?;
         let leaf = Leaf::new(&record).map_err(bad(object))?;
         if leaf.lookup(hash, key).map_err(bad(object))?.is_some() {
@@ -372,41 +390,14 @@ fn split(object: &Arc<Object>, tx: &Tx, mut header: Header, blkid: u64, prefix_l
 /// # Errors
 /// [`Error::TooLong`], or the ZAP cannot be read.
 pub fn update(object: &Arc<Object>, tx: &Tx, name: &[u8], value: &Value) -> Result<()> {
-    let mut index = write_lock(object);
-    update_locked(object, tx, name, value, &mut index)
-}
-
-fn update_locked(
-    object: &Arc<Object>,
-    tx: &Tx,
-    name: &[u8],
-    value: &Value,
-    index: &mut Option<Index>,
-) -> Result<()> {
-    match root(object)? {
-        Root::Micro(block) => match (micro::lookup(&block, name), value.as_u64()) {
-            (Some(_), Some(number)) if value.fits_micro() => {
-                drop(block);
-                let found = object.edit_block(tx, 0, |raw| micro::update(raw, name, number))?;
-                assert!(found, "the entry was found under the same lock");
-                Ok(())
-            }
-            (None, _) => insert_locked(object, tx, name, value, index),
-            (Some(_), _) => {
-                *index = None;
-                upgrade(object, tx)?;
-                update_locked(object, tx, name, value, index)
-            }
-        },
-        Root::Fat(..) => update_fat(object, tx, Key::Name(name), value),
-    }
+    Change::lock(object, tx).update(name, value)
 }
 
 fn update_fat(object: &Arc<Object>, tx: &Tx, key: Key<'_>, value: &Value) -> Result<()> {
     let Root::Fat(block, header) = root(object)? else {
         return Err(bad(object)(Corrupt::new("micro ZAP where a fat one was", 0)));
     };
-    let hash = header.hash(key).map_err(name_error)?;
+    let hash = header.hash(key).map_err(name_error(object))?;
     let (blkid, record) = leaf_of(object, &block, &header, hash)?;
     let present = Leaf::new(&record).and_then(|l| l.lookup(hash, key)).map_err(bad(object))?.is_some();
     drop((record, block));
@@ -435,7 +426,7 @@ pub fn remove(object: &Arc<Object>, tx: &Tx, name: &[u8]) -> Result<()> {
                 return Err(Error::NoEntry);
             }
             let micro = Micro::decode(&block, ByteOrder::Little).map_err(bad(object))?;
-            let hash = micro.hash(name).map_err(name_error)?;
+            let hash = micro.hash(name).map_err(name_error(object))?;
             drop(block);
             object.edit_block(tx, 0, |raw| match index.as_mut() {
                 Some(index) => index.remove(raw, hash, name),
@@ -462,7 +453,7 @@ fn remove_fat(object: &Arc<Object>, tx: &Tx, key: Key<'_>) -> Result<()> {
     let Root::Fat(block, mut header) = root(object)? else {
         return Err(bad(object)(Corrupt::new("fat ZAP turned micro", 0)));
     };
-    let hash = header.hash(key).map_err(name_error)?;
+    let hash = header.hash(key).map_err(name_error(object))?;
     let (blkid, record) = leaf_of(object, &block, &header, hash)?;
     if Leaf::new(&record).and_then(|l| l.lookup(hash, key)).map_err(bad(object))?.is_none() {
         return Err(Error::NoEntry);
@@ -528,7 +519,7 @@ pub fn entries_from(object: &Object, from: Position) -> Result<(Vec<Entry>, Opti
     match root(object)? {
         Root::Micro(block) => {
             let micro = Micro::decode(&block, ByteOrder::Little).map_err(bad(object))?;
-            let index = Index::build(&micro).map_err(name_error)?;
+            let index = Index::build(&micro).map_err(name_error(object))?;
             let entry = |(position, entry): (Position, micro::Entry<'_>)| Entry {
                 name: entry.name.to_vec(),
                 value: Value::from_u64(entry.value),

@@ -216,52 +216,57 @@ pub fn take_last(
     count: u64,
     sizes_of: &dyn Fn(&BlockPtr) -> Sizes,
 ) -> Result<Vec<BlockPtr>> {
-    take_below(mos, tx, (id, DEPTH_MAX), count, sizes_of)
+    Taking { mos, tx, sizes_of }.take(id, DEPTH_MAX, count)
 }
 
-fn take_below(
-    mos: &Mos,
-    tx: &Tx,
-    (id, depth): (ObjectId, u32),
-    count: u64,
-    sizes_of: &dyn Fn(&BlockPtr) -> Sizes,
-) -> Result<Vec<BlockPtr>> {
-    let below = depth.checked_sub(1).ok_or_else(|| too_deep(id))?;
-    let object = mos.object(id)?;
-    let mut head = header(&object)?;
-    let mut taken = Vec::new();
-    while head.num_subobjs > 0 && (taken.len() as u64) < count {
-        let sub = *subs(mos, &head)?.last().expect("the array holds as many as are counted");
-        let before = totals(mos, sub)?;
-        taken.extend(take_below(mos, tx, (sub, below), count - taken.len() as u64, sizes_of)?);
-        add_sizes(&mut head, totals(mos, sub)? - before);
-        if !is_empty(mos, sub)? {
-            break;
+/// Pointers leave a list and its sub-lists in a transaction.
+struct Taking<'a> {
+    mos: &'a Mos,
+    tx: &'a Tx,
+    sizes_of: &'a dyn Fn(&BlockPtr) -> Sizes,
+}
+
+impl Taking<'_> {
+    /// As [`take_last`], from a list that may have sub-lists `depth` deep.
+    fn take(&self, id: ObjectId, depth: u32, count: u64) -> Result<Vec<BlockPtr>> {
+        let Taking { mos, tx, .. } = *self;
+        let below = depth.checked_sub(1).ok_or_else(|| too_deep(id))?;
+        let object = mos.object(id)?;
+        let mut head = header(&object)?;
+        let mut taken = Vec::new();
+        while head.num_subobjs > 0 && (taken.len() as u64) < count {
+            let sub = *subs(mos, &head)?.last().expect("the array holds as many as are counted");
+            let before = totals(mos, sub)?;
+            taken.extend(self.take(sub, below, count - taken.len() as u64)?);
+            add_sizes(&mut head, totals(mos, sub)? - before);
+            if !is_empty(mos, sub)? {
+                break;
+            }
+            // The sub-list is empty now. Subtracts what its sums still contain from the totals.
+            add_sizes(&mut head, -totals(mos, sub)?);
+            free(mos, tx, sub)?;
+            head.num_subobjs -= 1;
+            if head.num_subobjs == 0 {
+                mos.free(tx, head.subobjs)?;
+                head.subobjs = ObjectId(0);
+            }
         }
-        // The sub-list is empty now. Subtracts what its sums still contain from the totals.
-        add_sizes(&mut head, -totals(mos, sub)?);
-        free(mos, tx, sub)?;
-        head.num_subobjs -= 1;
-        if head.num_subobjs == 0 {
-            mos.free(tx, head.subobjs)?;
-            head.subobjs = ObjectId(0);
+        let own = head.num_blkptrs.min(count - (taken.len() as u64).min(count));
+        if own > 0 {
+            let first = head.num_blkptrs - own;
+            let mut raw = vec![0; own as usize * PTR];
+            object.read(first * PTR as u64, &mut raw)?;
+            for slot in raw.chunks_exact(PTR) {
+                let ptr = listed(id, slot)?;
+                add_sizes(&mut head, -(self.sizes_of)(&ptr));
+                taken.push(ptr);
+            }
+            head.num_blkptrs = first;
+            object.free_blocks(tx, (first * PTR as u64).div_ceil(object.block_size()), u64::MAX);
         }
+        put_header(&object, tx, &head);
+        Ok(taken)
     }
-    let own = head.num_blkptrs.min(count - (taken.len() as u64).min(count));
-    if own > 0 {
-        let first = head.num_blkptrs - own;
-        let mut raw = vec![0; own as usize * PTR];
-        object.read(first * PTR as u64, &mut raw)?;
-        for slot in raw.chunks_exact(PTR) {
-            let ptr = listed(id, slot)?;
-            add_sizes(&mut head, -sizes_of(&ptr));
-            taken.push(ptr);
-        }
-        head.num_blkptrs = first;
-        object.free_blocks(tx, (first * PTR as u64).div_ceil(object.block_size()), u64::MAX);
-    }
-    put_header(&object, tx, &head);
-    Ok(taken)
 }
 
 /// Calls `each` for every pointer, sub-lists included.

@@ -128,15 +128,21 @@ pub enum Progress {
     All,
 }
 
-/// Subtracts freed `sizes` of an entry. Returns the remaining sum when the last entry is removed.
-pub fn progress(
-    mos: &Mos,
-    features: &mut Features,
-    tx: &Tx,
-    (number, entry): (u64, &Entry),
-    progress: Progress,
-    sizes: Sizes,
-) -> Result<Sizes> {
+/// Blocks of an entry that a txg freed.
+pub struct Freed<'a> {
+    /// The number of the entry.
+    pub number: u64,
+    /// The entry, as it was before.
+    pub entry: &'a Entry,
+    /// How far it is freed now.
+    pub progress: Progress,
+    /// Sizes of the freed blocks.
+    pub sizes: Sizes,
+}
+
+/// Subtracts freed blocks from their entry. Returns the remaining sum when the last entry is removed.
+pub fn progress(mos: &Mos, features: &mut Features, tx: &Tx, freed: Freed<'_>) -> Result<Sizes> {
+    let Freed { number, entry, progress, sizes } = freed;
     let (object, mut header) = list(mos)?.ok_or(Error::Internal)?;
     add_sizes(&mut header, -sizes);
     let place = number * ENTRY_SIZE as u64;

@@ -206,29 +206,28 @@ pub fn space_between(mos: &Mos, id: ObjectId, from: Txg, to: Txg) -> Result<Size
     Ok(sum)
 }
 
-/// Moves the entries with keys from `from` on to the end of the list `into`; gives their sizes.
-pub(crate) fn move_from(
+/// Takes out the entries with keys from `from` on. Gives their lists, which are the caller's now, and their sizes.
+pub(crate) fn take_from(
     mos: &Mos,
     features: &mut Option<Features>,
     tx: &Tx,
     id: ObjectId,
     from: Txg,
-    into: ObjectId,
-) -> Result<Sizes> {
+) -> Result<(Vec<ObjectId>, Sizes)> {
     let shared = mos.directory_object(EMPTY_KEY)?;
     let object = mos.object(id)?;
-    let mut moved = Sizes::default();
+    let (mut lists, mut sizes) = (Vec::new(), Sizes::default());
     for (key, list) in entries(mos, id)?.into_iter().filter(|(key, _)| *key >= from) {
-        moved += bpobj::totals(mos, list)?;
+        sizes += bpobj::totals(mos, list)?;
         if Some(list) == shared {
             give_up_empty(mos, features, tx, list)?;
         } else {
-            bpobj::attach(mos, tx, into, list)?;
+            lists.push(list);
         }
         zap::remove(&object, tx, int_key(key.0).as_bytes())?;
     }
-    add_totals(mos, tx, id, -moved)?;
-    Ok(moved)
+    add_totals(mos, tx, id, -sizes)?;
+    Ok((lists, sizes))
 }
 
 /// Attaches `list` to the entry with the largest key that is not above `key`.

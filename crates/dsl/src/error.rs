@@ -100,6 +100,12 @@ pub enum Error {
     /// It is the last vdev that takes new blocks.
     #[error("Invalid argument")]
     LastVdev,
+    /// Only a top-level vdev for data can have this property.
+    #[error("operation not supported on this type of vdev")]
+    VdevKind,
+    /// No vdev consists of such devices: the layout and their number.
+    #[error("no vdev is {0}")]
+    BadLayout(String),
     /// Another pool or vdev has that guid.
     #[error("File exists")]
     GuidTaken,
@@ -425,6 +431,9 @@ pub enum Error {
         /// What cannot be done again.
         why: String,
     },
+    /// A record is longer than a block of an intent log. A sync takes its place.
+    #[error("a record of {0} bytes does not fit into a block of an intent log")]
+    LongRecord(usize),
     /// An intent log lost blocks after it was claimed.
     #[error("an intent log is damaged since it was claimed")]
     DamagedLog,

@@ -19,10 +19,12 @@ use crate::{Error, Result, bpobj, bptree, tree};
 /// The directory `$FREE`, which is charged for blocks that wait to be freed.
 ///
 /// # Errors
-/// The pool is older than that directory, or it cannot be read.
+/// There is none, or it cannot be read.
 pub fn dir(mos: &Mos) -> Result<ObjectId> {
-    tree::child(mos, tree::root_dir(mos)?, "$FREE")?
-        .ok_or_else(|| Error::Unsupported("pools without a $FREE directory".into()))
+    tree::child(mos, tree::root_dir(mos)?, "$FREE")?.ok_or_else(|| Error::Damaged {
+        pool: String::new(),
+        why: "there is no directory '$FREE'".to_owned(),
+    })
 }
 
 /// The blocks of a tree that were born after `since`, children first.

@@ -333,7 +333,8 @@ impl Change<'_> {
         let mos = self.mos();
         let list = mos.need("free_bpobj")?;
         let features = &mut *self.features;
-        let freed = deadlist::move_from(mos, features, self.tx, next.deadlist, since, list)?;
+        let (dead, freed) = deadlist::take_from(mos, features, self.tx, next.deadlist, since)?;
+        dead.into_iter().try_for_each(|dead| bpobj::attach(mos, self.tx, list, dead))?;
         add_space(mos, self.tx, dir, Category::Snap, -freed)?;
         let waiting = frees::dir(mos)?;
         add_space(mos, self.tx, waiting, Category::Head, freed)?;

@@ -5,6 +5,7 @@
 //! Source: docs/format/03-dmu.md §2, §3, §5.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::{BlockPtr, ByteOrder, Corrupt, ObjectType, SECTOR_SHIFT, blkptr};
 
@@ -110,6 +111,96 @@ pub const fn levels_for(blkid: u64, nblkptr: usize, indirect_shift: u8) -> u8 {
     levels
 }
 
+/// The bytes of the slots of the dnode at the start of `raw`; `None` when the slot is free.
+fn slots_of(raw: &[u8]) -> Result<Option<&[u8]>, Corrupt> {
+    if raw.len() < SLOT {
+        return Err(Corrupt::new("dnode length", raw.len() as u64));
+    }
+    if raw[0] == 0 {
+        return Ok(None);
+    }
+    let slots = raw[0x0c] as usize + 1;
+    if slots > SLOTS_PER_BLOCK || raw.len() < slots * SLOT {
+        return Err(Corrupt::new("dnode slots", slots as u64));
+    }
+    Ok(Some(&raw[..slots * SLOT]))
+}
+
+/// The types of the object and of its bonus.
+fn types_of(raw: &[u8]) -> Result<(ObjectType, ObjectType), Corrupt> {
+    let (object_type, bonus_type) = (ObjectType(raw[0]), ObjectType(raw[4]));
+    if !object_type.is_valid() {
+        return Err(Corrupt::new("dnode object type", raw[0].into()));
+    }
+    if !bonus_type.is_valid() {
+        return Err(Corrupt::new("dnode bonus type", raw[4].into()));
+    }
+    Ok((object_type, bonus_type))
+}
+
+/// The shape of a block tree, as the header of its dnode gives it.
+struct Tree {
+    indirect_shift: u8,
+    levels: u8,
+    nblkptr: usize,
+    block_size: u32,
+    max_blkid: u64,
+}
+
+impl Tree {
+    fn decode(raw: &[u8], order: ByteOrder) -> Result<Tree, Corrupt> {
+        let (indirect_shift, levels, nblkptr) = (raw[1], raw[2], raw[3] as usize);
+        if !(OLDEST_INDIRECT_SHIFT..=MAX_INDIRECT_SHIFT).contains(&indirect_shift) {
+            return Err(Corrupt::new("dnode indirect block shift", indirect_shift.into()));
+        }
+        if !(1..=MAX_LEVELS).contains(&levels) {
+            return Err(Corrupt::new("dnode levels", levels.into()));
+        }
+        // More levels than block numbers have bits; such levels could not be reached.
+        if u32::from(levels - 1) * (u32::from(indirect_shift) - blkptr::SIZE.ilog2()) >= u64::BITS {
+            return Err(Corrupt::new("dnode levels", levels.into()));
+        }
+        if !(1..=MAX_BLKPTRS).contains(&nblkptr) {
+            return Err(Corrupt::new("dnode block pointer count", nblkptr as u64));
+        }
+        let block_size = u32::from(order.u16(raw, 8)) << SECTOR_SHIFT;
+        if block_size == 0 || u64::from(block_size) > crate::MAX_BLOCK {
+            return Err(Corrupt::new("dnode block size", block_size.into()));
+        }
+        let max_blkid = order.u64(raw, 0x10);
+        if max_blkid >= blocks_reachable(levels, nblkptr, indirect_shift) {
+            return Err(Corrupt::new("dnode largest block id", max_blkid));
+        }
+        if max_blkid > 0 && !block_size.is_power_of_two() {
+            return Err(Corrupt::new("block size of a dnode with many blocks", block_size.into()));
+        }
+        Ok(Tree { indirect_shift, levels, nblkptr, block_size, max_blkid })
+    }
+}
+
+/// What follows the block pointers.
+struct Tail {
+    /// Where the bonus is; it follows the pointers directly.
+    bonus: Range<usize>,
+    spill: Option<BlockPtr>,
+}
+
+impl Tail {
+    fn decode(raw: &[u8], order: ByteOrder, nblkptr: usize, has_spill: bool) -> Result<Tail, Corrupt> {
+        let bonus_at = HEADER + nblkptr * blkptr::SIZE;
+        if has_spill && bonus_at + blkptr::SIZE > raw.len() {
+            return Err(Corrupt::new("block pointer count of a dnode with spill", nblkptr as u64));
+        }
+        let bonus_len = order.u16(raw, 0x0a) as usize;
+        if bonus_len > bonus_capacity(raw.len() / SLOT, nblkptr, has_spill) {
+            return Err(Corrupt::new("dnode bonus length", bonus_len as u64));
+        }
+        let spill =
+            if has_spill { Some(BlockPtr::decode(&raw[raw.len() - blkptr::SIZE..], order)?) } else { None };
+        Ok(Tail { bonus: bonus_at..bonus_at + bonus_len, spill })
+    }
+}
+
 impl Dnode {
     /// The meta-dnode of an objset with no objects yet; 1 level in the MOS, [`META_LEVELS`] elsewhere.
     #[must_use]
@@ -138,84 +229,34 @@ impl Dnode {
     /// # Errors
     /// [`Corrupt`] names the field that OpenZFS could not have written.
     pub fn decode(raw: &[u8], order: ByteOrder) -> Result<Option<Dnode>, Corrupt> {
-        if raw.len() < SLOT {
-            return Err(Corrupt::new("dnode length", raw.len() as u64));
-        }
-        if raw[0] == 0 {
-            return Ok(None);
-        }
-        let slots = raw[0x0c] as usize + 1;
-        if slots > SLOTS_PER_BLOCK || raw.len() < slots * SLOT {
-            return Err(Corrupt::new("dnode slots", slots as u64));
-        }
-        let raw = &raw[..slots * SLOT];
-        let (object_type, bonus_type) = (ObjectType(raw[0]), ObjectType(raw[4]));
-        if !object_type.is_valid() {
-            return Err(Corrupt::new("dnode object type", raw[0].into()));
-        }
-        if !bonus_type.is_valid() {
-            return Err(Corrupt::new("dnode bonus type", raw[4].into()));
-        }
-        let (indirect_shift, levels, nblkptr) = (raw[1], raw[2], raw[3] as usize);
-        if !(OLDEST_INDIRECT_SHIFT..=MAX_INDIRECT_SHIFT).contains(&indirect_shift) {
-            return Err(Corrupt::new("dnode indirect block shift", indirect_shift.into()));
-        }
-        if !(1..=MAX_LEVELS).contains(&levels) {
-            return Err(Corrupt::new("dnode levels", levels.into()));
-        }
-        // More levels than block numbers have bits; such levels could not be reached.
-        if u32::from(levels - 1) * (u32::from(indirect_shift) - blkptr::SIZE.ilog2()) >= u64::BITS {
-            return Err(Corrupt::new("dnode levels", levels.into()));
-        }
-        if !(1..=MAX_BLKPTRS).contains(&nblkptr) {
-            return Err(Corrupt::new("dnode block pointer count", nblkptr as u64));
-        }
-        let block_size = u32::from(order.u16(raw, 8)) << SECTOR_SHIFT;
-        if block_size == 0 || u64::from(block_size) > crate::MAX_BLOCK {
-            return Err(Corrupt::new("dnode block size", block_size.into()));
-        }
-        let max_blkid = order.u64(raw, 0x10);
-        if max_blkid >= blocks_reachable(levels, nblkptr, indirect_shift) {
-            return Err(Corrupt::new("dnode largest block id", max_blkid));
-        }
-        if max_blkid > 0 && !block_size.is_power_of_two() {
-            return Err(Corrupt::new("block size of a dnode with many blocks", block_size.into()));
-        }
+        let Some(raw) = slots_of(raw)? else { return Ok(None) };
+        let (object_type, bonus_type) = types_of(raw)?;
+        let tree = Tree::decode(raw, order)?;
         // Unknown contents: writing zeros back would lose data that this build does not understand.
         if raw[0x0d..0x10].iter().chain(&raw[0x20..HEADER]).any(|byte| *byte != 0) {
             return Err(Corrupt::new("dnode padding", 1));
         }
         let flags = raw[7];
-        let has_spill = flags & FLAG_SPILL != 0;
-        let bonus_at = HEADER + nblkptr * blkptr::SIZE;
-        if has_spill && bonus_at + blkptr::SIZE > raw.len() {
-            return Err(Corrupt::new("block pointer count of a dnode with spill", nblkptr as u64));
-        }
-        let bonus_len = order.u16(raw, 0x0a) as usize;
-        if bonus_len > bonus_capacity(slots, nblkptr, has_spill) {
-            return Err(Corrupt::new("dnode bonus length", bonus_len as u64));
-        }
-        let block_ptrs = raw[HEADER..bonus_at]
+        let tail = Tail::decode(raw, order, tree.nblkptr, flags & FLAG_SPILL != 0)?;
+        let block_ptrs = raw[HEADER..tail.bonus.start]
             .chunks_exact(blkptr::SIZE)
             .map(|ptr| BlockPtr::decode(ptr, order))
             .collect::<Result<_, _>>()?;
-        let spill =
-            if has_spill { Some(BlockPtr::decode(&raw[raw.len() - blkptr::SIZE..], order)?) } else { None };
         Ok(Some(Dnode {
             object_type,
-            indirect_shift,
-            levels,
+            indirect_shift: tree.indirect_shift,
+            levels: tree.levels,
             bonus_type,
             checksum: raw[5],
             compress: raw[6],
             flags,
-            block_size,
-            slots: slots as u8,
-            max_blkid,
+            block_size: tree.block_size,
+            slots: (raw.len() / SLOT) as u8,
+            max_blkid: tree.max_blkid,
             used: order.u64(raw, 0x18),
             block_ptrs,
-            bonus: raw[bonus_at..bonus_at + bonus_len].to_vec(),
-            spill,
+            bonus: raw[tail.bonus].to_vec(),
+            spill: tail.spill,
         }))
     }
 

@@ -77,14 +77,15 @@ impl NewTop {
     /// Checks the number of devices.
     fn check(&self) -> Result<()> {
         let count = self.disks.len();
-        let refused = |why: String| Err(Error::Unsupported(why));
+        let not_yet = |what: &str| Err(Error::Unsupported(what.to_owned()));
+        let refused = |what: String| Err(Error::BadLayout(what));
         match self.layout {
             Layout::Single if count == 1 => Ok(()),
             Layout::Single => refused(format!("one device made of {count}")),
             Layout::Mirror if count >= SIDES_MIN => Ok(()),
             Layout::Mirror => refused(format!("a mirror of {count} devices")),
-            Layout::Raidz(_) if self.class != Class::Normal => refused("raidz but for data".into()),
-            Layout::Draid(_) if self.class != Class::Normal => refused("draid but for data".into()),
+            Layout::Raidz(_) if self.class != Class::Normal => not_yet("raidz but for data"),
+            Layout::Draid(_) if self.class != Class::Normal => not_yet("draid but for data"),
             Layout::Draid(draid) => match draid.on(*ASHIFTS.start(), count) {
                 Some(_) => Ok(()),
                 None => refused(format!("{draid:?} of {count} devices")),
@@ -99,7 +100,7 @@ impl NewTop {
     /// The configuration of the vdev with index `id`, and the vdev itself.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a number of devices that its layout cannot have; [`Error::BadDevice`].
+    /// [`Error::BadLayout`] for a number of devices that its layout cannot have; [`Error::BadDevice`].
     pub(crate) fn build(
         &self,
         id: u64,

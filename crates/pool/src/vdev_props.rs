@@ -83,7 +83,7 @@ impl Syncing<'_> {
         let before = non_allocating(&self.state.config);
         let tops = &mut self.state.config.tree.children;
         let Some(index) = tops.iter().position(|vdev| vdev.guid == guid && is_normal(vdev)) else {
-            return Err(Error::Unsupported("this on a vdev that is no top-level one for data".into()));
+            return Err(Error::VdevKind);
         };
         let id = tops[index].id as u32;
         if before.contains(&id) != allocating {

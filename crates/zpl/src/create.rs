@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use dmu::{NewObject, Object, Objset, Tx, zap};
+use dmu::{NewObject, Object, Tx, zap};
 use format::zil::{Body, Create, xat};
 use format::znode::{Time, Znode, pflags, rdev};
 use format::{ObjectId, ObjectType};
 use pool::Hold;
 
-use crate::attributes::{Attributes, Encoded};
+use crate::attributes::Encoded;
 use crate::dir::{check_name, is_dot};
 use crate::fs::NAME_COST;
 use crate::logged::flags_with;
@@ -125,34 +125,26 @@ pub(crate) fn assign_project(znode: &mut Znode, parent: Option<&Znode>) {
     }
 }
 
-/// Stores a new node: under `id` if given, in a dnode of `slots` slots, with blocks of `block_size` bytes.
-pub(crate) fn new_object(
-    objset: &Objset,
-    tx: &Tx,
-    attributes: &Attributes,
-    znode: &mut Znode,
-    id: Option<ObjectId>,
-    (slots, block_size): (u8, u32),
-) -> Result<Arc<Object>> {
-    if znode.generation == 0 {
-        znode.generation = tx.txg().0;
-    }
-    let (bonus_type, Encoded { bonus, spill }) = attributes.encode_new(tx, znode, slots)?;
-    let object_type = if is_kind(znode, FileKind::Directory) {
-        ObjectType::DIRECTORY_CONTENTS
-    } else {
-        ObjectType::PLAIN_FILE_CONTENTS
-    };
-    let mut new = NewObject::plain(object_type).block_size(block_size).bonus(bonus_type, bonus);
-    new.slots = slots;
-    let object = match id {
-        Some(id) => objset.create_object_numbered(tx, id, new)?,
-        None => objset.create_object(tx, new)?,
-    };
-    if spill.is_some() {
-        object.set_spill(tx, spill);
-    }
-    Ok(object)
+/// The dnode of a new node.
+pub(crate) struct NewDnode {
+    /// The number of the object, if an intent log gives it.
+    pub id: Option<ObjectId>,
+    pub slots: u8,
+    /// Bytes of its blocks.
+    pub block_size: u32,
+}
+
+/// A new node and its name, whose attributes are known.
+struct NewEntry<'a> {
+    name: &'a [u8],
+    znode: Znode,
+    /// Where a symbolic link leads.
+    target: Option<&'a [u8]>,
+    /// Number and slots of the object, if an intent log gives them.
+    logged: Option<(ObjectId, u8)>,
+    acls: Acls,
+    /// When its directory changed.
+    now: Time,
 }
 
 /// How an entry refers to its object.
@@ -165,6 +157,30 @@ pub(crate) enum Named {
 }
 
 impl Filesystem {
+    /// Stores a new node.
+    pub(crate) fn new_object(&self, tx: &Tx, znode: &mut Znode, dnode: NewDnode) -> Result<Arc<Object>> {
+        if znode.generation == 0 {
+            znode.generation = tx.txg().0;
+        }
+        let NewDnode { id, slots, block_size } = dnode;
+        let (bonus_type, Encoded { bonus, spill }) = self.inner.attributes.encode_new(tx, znode, slots)?;
+        let object_type = if is_kind(znode, FileKind::Directory) {
+            ObjectType::DIRECTORY_CONTENTS
+        } else {
+            ObjectType::PLAIN_FILE_CONTENTS
+        };
+        let mut new = NewObject::plain(object_type).block_size(block_size).bonus(bonus_type, bonus);
+        new.slots = slots;
+        let object = match id {
+            Some(id) => self.inner.objset.create_object_numbered(tx, id, new)?,
+            None => self.inner.objset.create_object(tx, new)?,
+        };
+        if spill.is_some() {
+            object.set_spill(tx, spill);
+        }
+        Ok(object)
+    }
+
     /// Dnode slots of a new node.
     pub(crate) fn slots(&self) -> u8 {
         self.inner.dataset.settings().dnode_slots.clamp(1, 32)
@@ -239,7 +255,8 @@ impl Filesystem {
         let now = self.now();
         let mut znode = new.znode((dir, &parent), now)?;
         let acls = self.inherited_acls(&dir_object, &parent, &mut znode, new)?;
-        self.place(name, znode, target, data, (&dir_object, &mut parent), (None, acls), now)
+        let entry = NewEntry { name, znode, target, logged: None, acls, now };
+        self.place(&dir_object, &mut parent, entry, data)
     }
 
     /// Creates the node of a record of an intent log, with all attributes of the record.
@@ -262,31 +279,27 @@ impl Filesystem {
                 znode.crtime = attrs.crtime;
             }
         }
-        let place = Some((create.object, create.slots));
-        let target = create.target.as_deref();
-        self.place(
+        let entry = NewEntry {
             name,
             znode,
-            target,
-            &mut Vec::new(),
-            (&dir_object, &mut parent),
-            (place, Vec::new()),
-            create.crtime,
-        )
+            target: create.target.as_deref(),
+            logged: Some((create.object, create.slots)),
+            acls: Vec::new(),
+            now: create.crtime,
+        };
+        self.place(&dir_object, &mut parent, entry, &mut Vec::new())
     }
 
-    /// Stores a new node and its name. The caller holds the directory's locks and knows that the name is free.
-    #[allow(clippy::too_many_arguments, reason = "the parts of a new node, each from another source")]
+    /// Stores a new node and its name in a directory, which has the attributes `parent`; `data` is its content. The caller
+    /// holds the directory's locks and knows that the name is free.
     fn place(
         &self,
-        name: &[u8],
-        mut znode: Znode,
-        target: Option<&[u8]>,
+        dir_object: &Arc<Object>,
+        parent: &mut Znode,
+        entry: NewEntry<'_>,
         data: &mut Vec<u8>,
-        (dir_object, parent): (&Arc<Object>, &mut Znode),
-        (logged, acls): (Option<(ObjectId, u8)>, Acls),
-        now: Time,
     ) -> Result<ObjectId> {
+        let NewEntry { name, mut znode, target, logged, acls, now } = entry;
         if let Some(target) = target {
             znode.size = target.len() as u64;
             znode.symlink = Some(target.to_vec());
@@ -315,9 +328,9 @@ impl Filesystem {
         self.count_pending_object(&tx, &znode)?;
         self.count_pending_bytes(&tx, &znode, bytes, block_size as u64)?;
         let mut block = std::mem::take(data);
-        let shape = (logged.map_or(self.slots(), |(_, slots)| slots), block_size as u32);
-        let id = logged.map(|(id, _)| id);
-        let object = new_object(&self.inner.objset, &tx, &self.inner.attributes, &mut znode, id, shape)?;
+        let slots = logged.map_or(self.slots(), |(_, slots)| slots);
+        let dnode = NewDnode { id: logged.map(|(id, _)| id), slots, block_size: block_size as u32 };
+        let object = self.new_object(&tx, &mut znode, dnode)?;
         let fill = || {
             if let Some(salt) = salt {
                 zap::create(&object, &tx, salt, self.normflags())?;

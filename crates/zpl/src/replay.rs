@@ -16,7 +16,7 @@ use format::znode::{S_IFCHR, pflags};
 use pool::zil::Replay;
 use pool::{Dataset, Hold, KeyError, Pool};
 
-use crate::create::{assign_project, fresh, new_object};
+use crate::create::{NewDnode, assign_project, fresh};
 use crate::logged::{flags_with, logged_data, projid_of};
 use crate::volume::Volume;
 use crate::{Error, Filesystem, Replace, Result, SetAttr, XattrMode};
@@ -149,9 +149,8 @@ impl Filesystem {
         new.generation = create.generation;
         let salt = self.inner.dataset.host().entropy.u64();
         let tx = self.begin(Hold::write(2 * crate::fs::NAME_COST))?;
-        let shape = (create.slots, 512);
-        let id = Some(create.object);
-        let dir = new_object(&self.inner.objset, &tx, &self.inner.attributes, &mut new, id, shape)?;
+        let dnode = NewDnode { id: Some(create.object), slots: create.slots, block_size: 512 };
+        let dir = self.new_object(&tx, &mut new, dnode)?;
         zap::create(&dir, &tx, salt, self.normflags())?;
         znode.xattr = Some(create.object);
         znode.ctime = create.crtime;

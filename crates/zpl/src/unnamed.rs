@@ -11,7 +11,7 @@ use format::znode::Znode;
 use pool::{Hold, SyncMode, Tx};
 
 use crate::create::Named;
-use crate::create::{acl_cost, assign_project, new_object};
+use crate::create::{NewDnode, acl_cost, assign_project};
 use crate::fs::{NAME_COST, Opened};
 use crate::{Error, FileKind, Filesystem, NewNode, Result};
 
@@ -45,8 +45,8 @@ impl Filesystem {
         self.check_new_owners(None, &znode)?;
         let tx = self.begin(Hold::write(NAME_COST + acl_cost(&acls)))?;
         self.count_pending_object(&tx, &znode)?;
-        let shape = (self.slots(), BLOCK);
-        let object = new_object(&self.inner.objset, &tx, &self.inner.attributes, &mut znode, None, shape)?;
+        let dnode = NewDnode { id: None, slots: self.slots(), block_size: BLOCK };
+        let object = self.new_object(&tx, &mut znode, dnode)?;
         let id = object.id();
         // It is opened before it enters the set, because open objects in the set are not freed.
         self.handles().insert(id, Opened { count: 1, unnamed: true });

@@ -10,7 +10,7 @@ use format::{Corrupt, NvList, NvValue, ObjectId};
 use pool::Hold;
 
 use crate::attributes::is_legacy;
-use crate::create::{assign_project, fresh, new_object};
+use crate::create::{NewDnode, assign_project, fresh};
 use crate::dir::NAME_MAX;
 use crate::fs::NAME_COST;
 use crate::node::{count_change, modified};
@@ -37,6 +37,14 @@ pub enum XattrMode {
     Create,
     /// `XATTR_REPLACE`.
     Replace,
+}
+
+/// The node that gets an extended attribute.
+struct Owner<'a> {
+    object: &'a Object,
+    znode: &'a mut Znode,
+    /// Its directory of extended attributes, if it has one.
+    dir: Option<Arc<Object>>,
 }
 
 /// Where a node's extended attributes are.
@@ -224,7 +232,8 @@ impl Filesystem {
             self.drop_file(&tx, &xattrs, name, &file, &mut told)?;
         }
         if !listed && !superfluous {
-            self.add_file(&tx, &object, &mut znode, xattrs.dir, (name, value), &mut told)?;
+            let owner = Owner { object: &object, znode: &mut znode, dir: xattrs.dir };
+            self.add_file(&tx, owner, name, value, &mut told)?;
         }
         self.store(&object, &tx, &znode)?;
         self.note_xattrs(&tx, id, &znode, told);
@@ -283,16 +292,9 @@ impl Filesystem {
     }
 
     /// Adds a new file to the xattr directory of `owner`. Makes the directory if necessary.
-    fn add_file(
-        &self,
-        tx: &Tx,
-        owner: &Object,
-        znode: &mut Znode,
-        dir: Option<Arc<Object>>,
-        (name, value): (&[u8], &[u8]),
-        told: &mut Told,
-    ) -> Result<()> {
-        let (now, slots, objset) = (self.now(), self.slots(), &self.inner.objset);
+    fn add_file(&self, tx: &Tx, owner: Owner<'_>, name: &[u8], value: &[u8], told: &mut Told) -> Result<()> {
+        let Owner { object: owner, znode, dir } = owner;
+        let (now, slots) = (self.now(), self.slots());
         let ids = [znode.uid, znode.gid];
         let finish = |new: &mut Znode, parent: &Znode| {
             new.flags |= pflags::XATTR;
@@ -308,8 +310,8 @@ impl Filesystem {
             None => {
                 let mut new = fresh(S_IFDIR | 0o1777, ids, owner.id(), now);
                 finish(&mut new, znode);
-                let dir =
-                    new_object(objset, tx, &self.inner.attributes, &mut new, None, (slots, SECTOR as u32))?;
+                let dnode = NewDnode { id: None, slots, block_size: SECTOR as u32 };
+                let dir = self.new_object(tx, &mut new, dnode)?;
                 zap::create(&dir, tx, self.inner.dataset.host().entropy.u64(), self.normflags())?;
                 znode.xattr = Some(dir.id());
                 told.directory(owner.id(), &dir, &new);
@@ -320,8 +322,8 @@ impl Filesystem {
         finish(&mut new, &dir_znode);
         new.size = value.len() as u64;
         let block_size = value.len().max(1).next_multiple_of(SECTOR);
-        let shape = (slots, block_size as u32);
-        let file = new_object(objset, tx, &self.inner.attributes, &mut new, None, shape)?;
+        let dnode = NewDnode { id: None, slots, block_size: block_size as u32 };
+        let file = self.new_object(tx, &mut new, dnode)?;
         if !value.is_empty() {
             let mut block = value.to_vec();
             block.resize(block_size, 0);
@@ -390,7 +392,7 @@ impl Filesystem {
                 list.insert(name, NvValue::ByteArray(value));
             } else {
                 let dir = znode.xattr.map(|dir| self.directory(dir)).transpose()?;
-                self.add_file(tx, object, znode, dir, (name, &value), &mut told)?;
+                self.add_file(tx, Owner { object, znode, dir }, name, &value, &mut told)?;
             }
         }
         if in_sa {

@@ -96,9 +96,11 @@ impl Selection {
     ) -> Result<Vec<DatasetInfo>, Failure> {
         let mut found = Vec::new();
         if operands.is_empty() {
+            // The pools themselves are level 0.
+            let depth = self.depth.filter(|_| self.recursive);
             for name in sessions.names()? {
                 match sessions.of(&name) {
-                    Ok(session) => self.add(session, &name, (self.depth, true), &mut found, console)?,
+                    Ok(session) => self.add(session, &name, depth, &mut found, console)?,
                     Err(error) => console.complain(error.into())?,
                 }
             }
@@ -140,9 +142,9 @@ impl Selection {
         }
         let below = kinds.is_some_and(|kinds| !kinds.has(info.kind));
         match (self.recursive, below) {
-            (true, _) => self.add(session, name, (self.depth, false), found, console),
+            (true, _) => self.add(session, name, self.depth, found, console),
             // Asked for snapshots of a file system: those directly below it.
-            (false, true) => self.add(session, name, (Some(1), false), found, console),
+            (false, true) => self.add(session, name, Some(1), found, console),
             (false, false) => {
                 found.push(info);
                 Ok(())
@@ -150,12 +152,12 @@ impl Selection {
         }
     }
 
-    /// Adds a dataset and what lies below it.
+    /// Adds a dataset and what lies below it, down to `depth` levels.
     fn add(
         &self,
         session: &Session,
         top: &str,
-        (depth, whole): (Option<usize>, bool),
+        depth: Option<usize>,
         found: &mut Vec<DatasetInfo>,
         console: &mut Console,
     ) -> Result<(), Failure> {
@@ -163,8 +165,6 @@ impl Selection {
         if self.asked.is_none() && !kinds.has(DatasetKind::Snapshot) && lists_snapshots(session) {
             kinds.0 |= 1 << DatasetKind::Snapshot as u8;
         }
-        // Without operands the pools themselves are level 0.
-        let depth = if whole && !self.recursive { None } else { depth };
         let snapshots = kinds.has(DatasetKind::Snapshot);
         let list = survey(session, top, (depth, snapshots), console)?;
         if kinds.has(DatasetKind::Bookmark) {

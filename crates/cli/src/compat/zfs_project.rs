@@ -6,7 +6,7 @@ use zpl::{FileKind, Filesystem, SetAttr, Stat};
 
 use super::Call;
 use crate::args::{Parsed, flag, value};
-use crate::command::{Beside, Command, Run, Targets, Typed};
+use crate::command::{Beside, Command, Run, Targets};
 use crate::files::operand::Operand;
 use crate::files::pools::{Pools, refused};
 use crate::files::walk::{Order, Walk};
@@ -128,11 +128,13 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Err(error) => console.complain(Failure::refused(error.to_string()))?,
         }
     }
-    let stop = call.around.stop()?;
+    let stop = &call.around.stop()?;
     let pools = Pools::open(places.iter().map(|operand| (&operand.place, intent)), call.around)?;
+    let Options { alone, recursive, .. } = call.options;
+    let asked = Asked { task, wanted, alone, recursive, stop };
     for operand in &places {
         let fs = pools.filesystem(&operand.place, intent)?;
-        if let Err(failure) = one(call, console, &fs, operand, (task, wanted), &stop) {
+        if let Err(failure) = one(&asked, console, &fs, operand) {
             console.complain(failure)?;
         }
     }
@@ -140,18 +142,23 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if stop.asked() { Err(Failure::Ended(stop.status())) } else { Ok(()) }
 }
 
-fn one(
-    call: &Typed<Options>,
-    console: &mut Console,
-    fs: &Filesystem,
-    operand: &Operand,
-    (task, wanted): (Task, Option<u64>),
-    stop: &Stop,
-) -> Result<(), Failure> {
+/// A task for all operands.
+struct Asked<'a> {
+    task: Task,
+    /// The project id; without one, that of each operand.
+    wanted: Option<u64>,
+    /// Folders themselves, not what is in them.
+    alone: bool,
+    /// All that is in folders.
+    recursive: bool,
+    stop: &'a Stop,
+}
+
+fn one(asked: &Asked, console: &mut Console, fs: &Filesystem, operand: &Operand) -> Result<(), Failure> {
+    let Asked { task, wanted, alone, recursive, stop } = *asked;
     let failed = |error: zpl::Error| refused("use", operand.shown(b"."), error);
     let id = fs.resolve(&operand.place.path, true).map_err(failed)?;
     let stat = fs.stat(id).map_err(failed)?;
-    let (alone, recursive) = (call.options.alone, call.options.recursive);
     match stat.kind {
         FileKind::Directory => {}
         FileKind::Regular if alone || recursive => {

@@ -6,8 +6,8 @@ use std::io::{self, BufReader, IsTerminal, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
-use format::NvList;
 use format::stream::{Begin, feature, flag};
+use format::{Guid, NvList};
 use pool::props::number::nice_bytes;
 use pool::props::{DatasetKind, names};
 use pool::{Dataset, Error, Pool, PropertyRefusal, ReceiveError, ReceiveOptions};
@@ -24,7 +24,7 @@ use super::parents::create_parents;
 use super::zfs_receive_heal;
 use super::zfs_receive_options::Options;
 use super::zfs_receive_props::{Overrides, Words};
-use super::zfs_receive_tree;
+use super::zfs_receive_tree::{self, Tree};
 use super::zfs_receive_words::{cannot, name, receiving};
 use crate::args::{Parsed, flag, property};
 use crate::around::Served;
@@ -151,7 +151,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         _ if missing => Err(no_target()),
         true => zfs_receive_heal::heal_in(session.pool(), call, console, &mut stream, &destination),
         false => given.judge(session.pool()).and_then(|overrides| {
-            receive_in(session.pool(), call, console, &mut stream, (&destination, &overrides))
+            let receive = Receive { pool: session.pool(), call };
+            receive.all(console, &mut stream, &destination, &overrides)
         }),
     };
     if call.live().is_some() {
@@ -204,253 +205,299 @@ fn abort(call: &Typed<Options>, target: &str) -> Result<(), Failure> {
     session.finish().and(done)
 }
 
-fn receive_in<R: Read>(
-    pool: &Pool,
-    call: &Typed<Options>,
-    console: &mut Console,
-    stream: &mut Incoming<R>,
-    (destination, overrides): (&Destination, &Overrides),
-) -> Result<(), Failure> {
-    let package = stream.package().map(|(begin, list)| (name(begin), list.clone()));
-    let top = package.as_ref().map(|(top, _)| top.as_str());
-    let list = package.as_ref().map(|(_, list)| list);
-    let unread = |error| Failure::refused(format!("cannot receive: {error}"));
-    if let Some(live) = call.live() {
-        // Dirty pages in the kernel count as changes, too.
-        live.write_back();
-    }
-    let exact = matches!(destination, Destination::Into(_));
-    let replica = list.and_then(Replica::of).filter(|_| !call.options.dry_run);
-    let tree = top.map(|top| destination.name_of(top, Some(top))).unwrap_or_default();
-    let tree = (tree.split('@').next().unwrap_or(&tree), exact);
-    if let Some(replica) = &replica {
-        // What cannot be done now may be when the streams are here.
-        zfs_receive_tree::follow(pool, call, console, replica, tree)?;
-    }
-    let mut line = Some(call.line.as_str()).filter(|_| !call.options.dry_run);
-    let mut first: Option<String> = None;
-    let mut key_roots = BTreeMap::new();
-    while let Some((begin, own)) = stream.next_stream().map_err(unread)? {
-        let sent = name(&begin);
-        let into = destination.name_of(&sent, top);
-        names::check_new(&into, DatasetKind::Snapshot)
-            .map_err(|error| Failure::refused("cannot receive: invalid name").hint(error.to_string()))?;
-        let is_top = exact && top.is_none_or(|top| sent.split('@').next() == top.split('@').next());
-        let into = located(pool, &begin, into, (list, is_top, overrides.has_origin()))?;
-        let fs = into.split('@').next().unwrap_or(&into).to_owned();
-        let is_first = *first.get_or_insert_with(|| fs.clone()) == fs;
-        overrides.check_raw(&begin)?;
-        let options = overrides.options(&call.options, list, begin.toguid, is_first);
-        let refused =
-            one(pool, (call, line.take()), console, stream, ((&begin, &own), &sent, &into), &options)?;
-        let is_last =
-            list.and_then(|list| list.get_str("tosnap")).is_none_or(|to| sent.ends_with(&format!("@{to}")));
-        if let Some(is_root) = list.and_then(|list| stream::is_key_root_of(list, begin.toguid)) {
-            key_roots.insert(fs.clone(), (is_root, is_first));
-        }
-        if let Some(list) = list.filter(|_| !call.options.no_holds && !call.options.dry_run) {
-            hold(pool, call, &into, &stream::holds_of(list, begin.toguid))?;
-        }
-        for (property, why) in refused {
-            // A limit that only the last snapshot keeps is no news of those before it.
-            if property != "refquota" || is_last {
-                console.remark(&format!("cannot receive {property} property on {fs}: {why}"));
-            }
-        }
-    }
-    if !call.options.dry_run {
-        mend_key_roots(pool, call, key_roots)?;
-    }
-    if let Some(replica) = &replica {
-        let failures = zfs_receive_tree::follow(pool, call, console, replica, tree)?;
-        failures.into_iter().try_for_each(|failure| console.complain(failure))?;
-    }
-    Ok(())
+/// A receive into an open pool.
+struct Receive<'a> {
+    pool: &'a Pool,
+    call: &'a Typed<'a, Options>,
 }
 
-/// What was received raw has keys of its own at first. What had not where it was sent takes its key from above again. Clones have
-/// those of their origin.
-fn mend_key_roots(
-    pool: &Pool,
-    call: &Typed<Options>,
-    roots: BTreeMap<String, (bool, bool)>,
-) -> Result<(), Failure> {
-    let _turn = call.turn()?;
-    for (fs, (is_root, is_top)) in roots {
-        let failed = |error: Error| Failure::refused(format!("cannot change key of '{fs}': {error}"));
-        let info = pool.dataset(&fs).map_err(failed)?;
-        let is_clone = pool.reading().origin_of(&info).map_err(failed)?.is_some();
-        let Some(here) = pool.encryption(&info).map_err(failed)?.filter(|_| !is_clone) else { continue };
-        // The top keeps a key of its own that it got.
-        if (here.root == fs) != is_root && (is_root || !is_top) {
-            pool.set_key_root(fs.clone(), is_root).map_err(failed)?;
-        }
-    }
-    Ok(())
+/// One stream that arrives.
+struct Arriving<'a> {
+    begin: &'a Begin,
+    /// The header that comes with it.
+    list: &'a NvList,
+    /// The name of the snapshot at the sender.
+    sent: &'a str,
+    /// The name of the snapshot here.
+    into: &'a str,
+    /// The command, for the history; only with the first stream.
+    line: Option<&'a str>,
 }
 
-/// Holds a snapshot as its sender does. What was received before is held already.
-fn hold(pool: &Pool, call: &Typed<Options>, snapshot: &str, tags: &[String]) -> Result<(), Failure> {
-    for tag in tags {
-        let _turn = call.turn()?;
-        match pool.hold(&[snapshot.to_owned()], tag) {
-            // An invalid tag cannot exist at the sender either.
-            Ok(()) | Err(Error::Exists(_) | Error::BadTag(_)) => {}
-            Err(error) => {
-                return Err(Failure::refused(format!("cannot hold snapshot '{snapshot}': {error}")));
-            }
-        }
-    }
-    Ok(())
+/// The name of a snapshot's file system.
+fn file_system(snapshot: &str) -> &str {
+    snapshot.split_once('@').map_or(snapshot, |(fs, _)| fs)
 }
 
-/// `into`, unless its file system (or the one that a new one belongs into) has another name here: then it is known by the
-/// guid of a snapshot. A name that was given for the top stays.
-fn located(
-    pool: &Pool,
-    begin: &Begin,
-    into: String,
-    (list, is_top, has_origin): (Option<&NvList>, bool, bool),
-) -> Result<String, Failure> {
-    let Some((fs, leaf)) = into.split_once('@') else { return Ok(into) };
-    let unknown = |error: Error| Failure::refused(format!("{}: {error}", cannot(begin)));
+/// Whether a stream makes a new file system or volume.
+fn makes_dataset(begin: &Begin, overrides: &Overrides) -> bool {
     let resumes = begin.features & feature::RESUMING != 0;
-    let is_new = begin.fromguid.0 == 0 || begin.flags & flag::CLONE != 0 || has_origin;
-    if is_new && !resumes {
+    let is_new = begin.fromguid.0 == 0 || begin.flags & flag::CLONE != 0 || overrides.has_origin();
+    is_new && !resumes
+}
+
+impl Receive<'_> {
+    /// Receives all streams of a package, or a single one.
+    fn all<R: Read>(
+        &self,
+        console: &mut Console,
+        stream: &mut Incoming<R>,
+        destination: &Destination,
+        overrides: &Overrides,
+    ) -> Result<(), Failure> {
+        let Receive { pool, call } = *self;
+        let package = stream.package().map(|(begin, list)| (name(begin), list.clone()));
+        let top = package.as_ref().map(|(top, _)| top.as_str());
+        let list = package.as_ref().map(|(_, list)| list);
+        let unread = |error| Failure::refused(format!("cannot receive: {error}"));
+        if let Some(live) = call.live() {
+            // Dirty pages in the kernel count as changes, too.
+            live.write_back();
+        }
+        let exact = matches!(destination, Destination::Into(_));
+        let replica = list.and_then(Replica::of).filter(|_| !call.options.dry_run);
+        let tree = top.map(|top| destination.name_of(top, Some(top))).unwrap_or_default();
+        let tree = replica.as_ref().map(|replica| Tree { replica, top: file_system(&tree), exact });
+        if let Some(tree) = &tree {
+            // What cannot be done now may be when the streams are here.
+            zfs_receive_tree::follow(pool, call, console, tree)?;
+        }
+        let mut line = Some(call.line.as_str()).filter(|_| !call.options.dry_run);
+        let mut first: Option<String> = None;
+        let mut key_roots = BTreeMap::new();
+        while let Some((begin, own)) = stream.next_stream().map_err(unread)? {
+            let sent = name(&begin);
+            let into = destination.name_of(&sent, top);
+            names::check_new(&into, DatasetKind::Snapshot)
+                .map_err(|error| Failure::refused("cannot receive: invalid name").hint(error.to_string()))?;
+            let is_top = exact && top.is_none_or(|top| sent.split('@').next() == top.split('@').next());
+            let into = match makes_dataset(&begin, overrides) {
+                true => self.below_known_parent(&begin, into, list)?,
+                false if is_top => into,
+                false => self.beside_known_snapshot(&begin, into)?,
+            };
+            let fs = file_system(&into).to_owned();
+            let is_first = *first.get_or_insert_with(|| fs.clone()) == fs;
+            overrides.check_raw(&begin)?;
+            let options = overrides.options(&call.options, list, begin.toguid, is_first);
+            let arriving =
+                Arriving { begin: &begin, list: &own, sent: &sent, into: &into, line: line.take() };
+            let refused = self.one(console, stream, arriving, &options)?;
+            let is_last = list
+                .and_then(|list| list.get_str("tosnap"))
+                .is_none_or(|to| sent.ends_with(&format!("@{to}")));
+            if let Some(is_root) = list.and_then(|list| stream::is_key_root_of(list, begin.toguid)) {
+                key_roots.insert(fs.clone(), (is_root, is_first));
+            }
+            if let Some(list) = list.filter(|_| !call.options.no_holds && !call.options.dry_run) {
+                self.hold(&into, &stream::holds_of(list, begin.toguid))?;
+            }
+            for (property, why) in refused {
+                // A limit that only the last snapshot keeps is no news of those before it.
+                if property != "refquota" || is_last {
+                    console.remark(&format!("cannot receive {property} property on {fs}: {why}"));
+                }
+            }
+        }
+        if !call.options.dry_run {
+            self.mend_key_roots(key_roots)?;
+        }
+        if let Some(tree) = &tree {
+            let failures = zfs_receive_tree::follow(pool, call, console, tree)?;
+            failures.into_iter().try_for_each(|failure| console.complain(failure))?;
+        }
+        Ok(())
+    }
+
+    /// What was received raw has keys of its own at first. What had not where it was sent takes its key from above again. Clones have
+    /// those of their origin.
+    fn mend_key_roots(&self, roots: BTreeMap<String, (bool, bool)>) -> Result<(), Failure> {
+        let Receive { pool, call } = *self;
+        let _turn = call.turn()?;
+        for (fs, (is_root, is_top)) in roots {
+            let failed = |error: Error| Failure::refused(format!("cannot change key of '{fs}': {error}"));
+            let info = pool.dataset(&fs).map_err(failed)?;
+            let is_clone = pool.reading().origin_of(&info).map_err(failed)?.is_some();
+            let Some(here) = pool.encryption(&info).map_err(failed)?.filter(|_| !is_clone) else { continue };
+            // The top keeps a key of its own that it got.
+            if (here.root == fs) != is_root && (is_root || !is_top) {
+                pool.set_key_root(fs.clone(), is_root).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds a snapshot as its sender does. What was received before is held already.
+    fn hold(&self, snapshot: &str, tags: &[String]) -> Result<(), Failure> {
+        for tag in tags {
+            let _turn = self.call.turn()?;
+            match self.pool.hold(&[snapshot.to_owned()], tag) {
+                // An invalid tag cannot exist at the sender either.
+                Ok(()) | Err(Error::Exists(_) | Error::BadTag(_)) => {}
+                Err(error) => {
+                    return Err(Failure::refused(format!("cannot hold snapshot '{snapshot}': {error}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `into`, unless the file system that the new one belongs below has another name here: then it is known by the guid of a
+    /// snapshot.
+    fn below_known_parent(
+        &self,
+        begin: &Begin,
+        into: String,
+        list: Option<&NvList>,
+    ) -> Result<String, Failure> {
+        let pool = self.pool;
+        let Some((fs, leaf)) = into.split_once('@') else { return Ok(into) };
         let Some((parent, last)) = fs.rsplit_once('/') else { return Ok(into) };
         let snapshot = list.and_then(|list| stream::parent_snapshot_of(list, begin.toguid));
-        let Some(snapshot) = snapshot.filter(|_| pool.dataset(parent).is_err_and(|error| is_missing(&error)))
-        else {
+        let is_gone = || pool.dataset(parent).is_err_and(|error| is_missing(&error));
+        let Some(snapshot) = snapshot.filter(|_| is_gone()) else { return Ok(into) };
+        let found = self.nearest_with(begin, snapshot, fs)?;
+        Ok(found.map(|parent| format!("{parent}/{last}@{leaf}")).unwrap_or(into))
+    }
+
+    /// `into`, unless its file system has another name here: then it is known by the guid of the snapshot that the stream starts
+    /// from.
+    fn beside_known_snapshot(&self, begin: &Begin, into: String) -> Result<String, Failure> {
+        let Some((fs, leaf)) = into.split_once('@') else { return Ok(into) };
+        if self.pool.dataset(fs).is_ok() {
             return Ok(into);
+        }
+        let found = self.nearest_with(begin, begin.fromguid, fs)?;
+        Ok(found.map(|fs| format!("{fs}@{leaf}")).unwrap_or(into))
+    }
+
+    /// The file system with this snapshot whose name is nearest to `fs`.
+    fn nearest_with(&self, begin: &Begin, snapshot: Guid, fs: &str) -> Result<Option<String>, Failure> {
+        let unknown = |error: Error| Failure::refused(format!("{}: {error}", cannot(begin)));
+        Receiver::new(self.pool).nearest_with(snapshot, fs).map_err(unknown)
+    }
+
+    /// Makes what is missing between the target of `-d` and the parent of `fs`.
+    fn make_parents(&self, console: &mut Console, fs: &str) -> Result<(), Failure> {
+        let Receive { pool, call } = *self;
+        let target = call.args.operands.first().map_or("", String::as_str);
+        let Some((parent, _)) =
+            fs.rsplit_once('/').filter(|_| call.options.without_pool && !call.options.dry_run)
+        else {
+            return Ok(());
         };
-        let found = Receiver::new(pool).nearest_with(snapshot, fs).map_err(unknown)?;
-        return Ok(found.map(|parent| format!("{parent}/{last}@{leaf}")).unwrap_or(into));
-    }
-    if is_top || pool.dataset(fs).is_ok() {
-        return Ok(into);
-    }
-    let found = Receiver::new(pool).nearest_with(begin.fromguid, fs).map_err(unknown)?;
-    Ok(found.map(|fs| format!("{fs}@{leaf}")).unwrap_or(into))
-}
-
-/// Makes what is missing between the target of `-d` and the parent of `fs`.
-fn make_parents(pool: &Pool, call: &Typed<Options>, console: &mut Console, fs: &str) -> Result<(), Failure> {
-    let target = call.args.operands.first().map_or("", String::as_str);
-    let Some((parent, _)) =
-        fs.rsplit_once('/').filter(|_| call.options.without_pool && !call.options.dry_run)
-    else {
-        return Ok(());
-    };
-    if pool.dataset(target).is_err() || pool.dataset(parent).is_ok() {
-        return Ok(());
-    }
-    let _turn = call.turn()?;
-    let made = create_parents(pool, parent, &dataset_values::enabled_in(pool), Action::Create(parent))?;
-    if call.options.unmounted {
-        return Ok(());
-    }
-    made.iter().try_for_each(|made| mounting::created(call, console, made))
-}
-
-/// Receives one stream; `line` is for the history. Gives the properties that its file system cannot have.
-fn one<R: Read>(
-    pool: &Pool,
-    (call, line): (&Typed<Options>, Option<&str>),
-    console: &mut Console,
-    stream: &mut Incoming<R>,
-    ((begin, list), sent, into): ((&Begin, &NvList), &str, &str),
-    options: &ReceiveOptions,
-) -> Result<Vec<PropertyRefusal>, Failure> {
-    let (verbose, dry) = (call.options.verbose, call.options.dry_run);
-    let kind = if begin.fromguid.0 == 0 { "full" } else { "incremental" };
-    if !Receiver::new(pool).can_receive_somewhere(begin, into) {
-        // Said without an announcement, as there is nowhere to go.
-        let error = ReceiveError::Missing(into.split('@').next().unwrap_or(into).to_owned());
-        return Err(receiving(begin, &Error::from(error)));
-    }
-    if verbose {
-        let verb = if dry { "would receive" } else { "receiving" };
-        console.line(&format!("{verb} {kind} stream of {sent} into {into}"))?;
-        console.flush()?;
-    }
-    let (since, before) = (Instant::now(), stream.bytes());
-    let fs = into.split('@').next().unwrap_or(into);
-    let failed = |error: Error| failure(pool, begin, fs, options, &error);
-    // A partial receive is mounted when it is complete.
-    let is_new = pool.dataset(fs).map_or(true, |there| there.is_unfinished());
-    make_parents(pool, call, console, fs)?;
-    // Other commands may change the pool during the stream, but not during its start and end.
-    let turn = call.turn()?;
-    line.into_iter().for_each(|line| pool.set_command(line));
-    if options.force {
-        // Some of them may go, and none stays only because a mount has shown it.
-        mounting::letting_go(call, &snapshots_of(pool, fs));
-    }
-    let receiving = Receiver::new(pool).begin_receive((begin, list), into, options);
-    pool.forget_command();
-    drop(turn);
-    let receiving = receiving.map_err(failed)?;
-    let arrived = receiving.take_in(stream).map_err(failed)?;
-    let stops = || call.around.served.as_ref().is_some_and(Served::stops);
-    let _turn = match call.live().map(|live| live.turn_unless(stops)) {
-        Some(None) => {
-            arrived.give_up();
-            return Err(Failure::refused(format!("{}: told to stop", cannot(begin))));
+        if pool.dataset(target).is_err() || pool.dataset(parent).is_ok() {
+            return Ok(());
         }
-        other => other.flatten(),
-    };
-    let received = put_in_place(pool, call, console, arrived, &failed)?;
-    if is_new && !dry && !call.options.unmounted {
-        mounting::created(call, console, fs)?;
+        let _turn = call.turn()?;
+        let made = create_parents(pool, parent, &dataset_values::enabled_in(pool), Action::Create(parent))?;
+        if call.options.unmounted {
+            return Ok(());
+        }
+        made.iter().try_for_each(|made| mounting::created(call, console, made))
     }
-    if verbose && !dry && received.as_ref().is_none_or(|received| !received.skipped) {
-        let (bytes, seconds) = (stream.bytes() - before, since.elapsed().as_secs_f64().max(0.01));
-        let rate = nice_bytes((bytes as f64 / seconds) as u64);
-        let line = format!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nice_bytes(bytes));
-        console.line(&line)?;
-    }
-    Ok(received.map(|received| received.refused).unwrap_or_default())
-}
 
-/// Completes the receive. A mounted file system stays mounted for an incremental stream. For a full stream it is mounted
-/// again, as in OpenZFS.
-fn put_in_place(
-    pool: &Pool,
-    call: &Typed<Options>,
-    console: &mut Console,
-    arrived: stream::Arrived<'_>,
-    failed: &impl Fn(Error) -> Failure,
-) -> Result<Option<Received>, Failure> {
-    let Some(fs) = arrived.replaces().map(str::to_owned) else {
-        return Ok(Some(arrived.put_in_place().map_err(failed)?));
-    };
-    // A forced unmount was requested; or contents that lack blocks come, which are not mounted.
-    let goes_on = |next: &Dataset| !call.options.unmount && next.check_complete().is_ok();
-    let increment = arrived.increment().filter(|(next, _)| goes_on(next));
-    let increment = increment.map(|(next, onto)| (next, onto.to_owned()));
-    let (mut waiting, mut received) = (Some(arrived), None);
-    let mut place = || {
-        received = waiting.take().map(stream::Arrived::put_in_place).transpose().map_err(failed)?;
-        Ok(())
-    };
-    let moved = match increment {
-        Some((next, onto)) => {
-            let doomed = newer_than(pool, &fs, &onto);
-            mounting::exchanging(call, console, Contents { of: fs, next, doomed }, place)
+    /// Receives one stream. Gives the properties that its file system cannot have.
+    fn one<R: Read>(
+        &self,
+        console: &mut Console,
+        stream: &mut Incoming<R>,
+        arriving: Arriving<'_>,
+        options: &ReceiveOptions,
+    ) -> Result<Vec<PropertyRefusal>, Failure> {
+        let Receive { pool, call } = *self;
+        let Arriving { begin, list, sent, into, line } = arriving;
+        let (verbose, dry) = (call.options.verbose, call.options.dry_run);
+        let kind = if begin.fromguid.0 == 0 { "full" } else { "incremental" };
+        let fs = file_system(into);
+        if !Receiver::new(pool).can_receive_somewhere(begin, into) {
+            // Said without an announcement, as there is nowhere to go.
+            let error = ReceiveError::Missing(fs.to_owned());
+            return Err(receiving(begin, &Error::from(error)));
         }
-        None => {
-            let moved = Moved { top: &fs, kind: Kind::Contents, force: call.options.unmount };
-            mounting::moving(call, console, moved, str::to_owned, &mut place)
+        if verbose {
+            let verb = if dry { "would receive" } else { "receiving" };
+            console.line(&format!("{verb} {kind} stream of {sent} into {into}"))?;
+            console.flush()?;
         }
-    };
-    let Some(arrived) = waiting else {
-        moved?;
-        return Ok(received);
-    };
-    let begin = arrived.begin().clone();
-    arrived.give_up();
-    moved.map_err(|failure| stays_mounted(call, &begin, failure))?;
-    Ok(None)
+        let (since, before) = (Instant::now(), stream.bytes());
+        let failed = |error: Error| failure(pool, begin, fs, options, &error);
+        // A partial receive is mounted when it is complete.
+        let is_new = pool.dataset(fs).map_or(true, |there| there.is_unfinished());
+        self.make_parents(console, fs)?;
+        // Other commands may change the pool during the stream, but not during its start and end.
+        let turn = call.turn()?;
+        line.into_iter().for_each(|line| pool.set_command(line));
+        if options.force {
+            // Some of them may go, and none stays only because a mount has shown it.
+            mounting::letting_go(call, &snapshots_of(pool, fs));
+        }
+        let receiving = Receiver::new(pool).begin_receive((begin, list), into, options);
+        pool.forget_command();
+        drop(turn);
+        let receiving = receiving.map_err(failed)?;
+        let arrived = receiving.take_in(stream).map_err(failed)?;
+        let stops = || call.around.served.as_ref().is_some_and(Served::stops);
+        let _turn = match call.live().map(|live| live.turn_unless(stops)) {
+            Some(None) => {
+                arrived.give_up();
+                return Err(Failure::refused(format!("{}: told to stop", cannot(begin))));
+            }
+            other => other.flatten(),
+        };
+        let received = self.put_in_place(console, arrived, &failed)?;
+        if is_new && !dry && !call.options.unmounted {
+            mounting::created(call, console, fs)?;
+        }
+        if verbose && !dry && received.as_ref().is_none_or(|received| !received.skipped) {
+            let (bytes, seconds) = (stream.bytes() - before, since.elapsed().as_secs_f64().max(0.01));
+            let rate = nice_bytes((bytes as f64 / seconds) as u64);
+            let line = format!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nice_bytes(bytes));
+            console.line(&line)?;
+        }
+        Ok(received.map(|received| received.refused).unwrap_or_default())
+    }
+
+    /// Completes the receive. A mounted file system stays mounted for an incremental stream. For a full stream it is mounted
+    /// again, as in OpenZFS.
+    fn put_in_place(
+        &self,
+        console: &mut Console,
+        arrived: stream::Arrived<'_>,
+        failed: &impl Fn(Error) -> Failure,
+    ) -> Result<Option<Received>, Failure> {
+        let Receive { pool, call } = *self;
+        let Some(fs) = arrived.replaces().map(str::to_owned) else {
+            return Ok(Some(arrived.put_in_place().map_err(failed)?));
+        };
+        // A forced unmount was requested; or contents that lack blocks come, which are not mounted.
+        let goes_on = |next: &Dataset| !call.options.unmount && next.check_complete().is_ok();
+        let increment = arrived.increment().filter(|(next, _)| goes_on(next));
+        let increment = increment.map(|(next, onto)| (next, onto.to_owned()));
+        let (mut waiting, mut received) = (Some(arrived), None);
+        let mut place = || {
+            received = waiting.take().map(stream::Arrived::put_in_place).transpose().map_err(failed)?;
+            Ok(())
+        };
+        let moved = match increment {
+            Some((next, onto)) => {
+                let doomed = newer_than(pool, &fs, &onto);
+                mounting::exchanging(call, console, Contents { of: fs, next, doomed }, place)
+            }
+            None => {
+                let moved = Moved { top: &fs, kind: Kind::Contents, force: call.options.unmount };
+                mounting::moving(call, console, moved, str::to_owned, &mut place)
+            }
+        };
+        let Some(arrived) = waiting else {
+            moved?;
+            return Ok(received);
+        };
+        let begin = arrived.begin().clone();
+        arrived.give_up();
+        moved.map_err(|failure| stays_mounted(call, &begin, failure))?;
+        Ok(None)
+    }
 }
 
 /// The snapshots of `fs`, oldest first.

@@ -16,8 +16,17 @@ use crate::out::Console;
 /// Maximal number of rounds; more mean a circle of changes.
 const ROUNDS_MAX: u32 = 100_000;
 
-/// Makes the tree at `top` equal to the sender's, as far as possible. `exact`: the top has its name from the command line.
-/// Returns the reasons of failed changes.
+/// A tree that is received.
+pub struct Tree<'a> {
+    /// How it is at the sender.
+    pub replica: &'a Replica,
+    /// Its top here.
+    pub top: &'a str,
+    /// The top has its name from the command line.
+    pub exact: bool,
+}
+
+/// Makes a tree equal to the sender's, as far as possible. Returns the reasons of failed changes.
 ///
 /// # Errors
 /// The tree cannot be read, or standard output is gone.
@@ -25,9 +34,9 @@ pub fn follow(
     pool: &Pool,
     call: &Typed<Options>,
     console: &mut Console,
-    replica: &Replica,
-    (top, exact): (&str, bool),
+    tree: &Tree<'_>,
 ) -> Result<Vec<Failure>, Failure> {
+    let Tree { replica, top, exact } = *tree;
     let _turn = call.turn()?;
     let how = (exact, call.options.force);
     let mut tried: BTreeSet<TreeChange> = BTreeSet::new();

@@ -6,7 +6,7 @@ use zpl::{FileKind, Filesystem, ObjectId};
 
 use super::Call;
 use crate::args::{Parsed, flag, property, value};
-use crate::command::{Beside, Command, Run, Targets, Typed};
+use crate::command::{Beside, Command, Run, Targets};
 use crate::files::operand::Operand;
 use crate::files::pools::{Kernel, Pools, refused};
 use crate::files::walk::{Order, Unread, Walk};
@@ -90,8 +90,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             pool::props::size::parse_size(text).map(Some).map_err(wrong)
         }
     };
-    let range =
-        (number("o", &options.offset)?.unwrap_or(0), number("l", &options.length)?.filter(|&len| len > 0));
+    let offset = number("o", &options.offset)?.unwrap_or(0);
+    let len = number("l", &options.length)?.filter(|&len| len > 0);
     if args.operands.is_empty() {
         return Err(Failure::usage(""));
     }
@@ -114,12 +114,13 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Err(error) => console.complain(Failure::refused(error.to_string()))?,
         }
     }
-    let stop = call.around.stop()?;
+    let stop = &call.around.stop()?;
+    let rewrite = Rewrite { offset, len, recursive: options.recursive, verbose: options.verbose, stop };
     let pools = Pools::open(places.iter().map(|operand| (&operand.place, Intent::Write)), call.around)?;
     for operand in &places {
         let fs = pools.filesystem(&operand.place, Intent::Write)?;
         let kernel = pools.kernel(&operand.place);
-        if let Err(failure) = one(call, console, (&fs, &kernel), operand, range, &stop) {
+        if let Err(failure) = rewrite.one(console, &fs, &kernel, operand) {
             console.complain(failure)?;
         }
     }
@@ -130,54 +131,66 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if missing { Err(Failure::Ended(2)) } else { Ok(()) }
 }
 
-/// One operand, with all below it for `-r`. There is one file system to a place, so `-x` has nothing to stop at.
-fn one(
-    call: &Typed<Options>,
-    console: &mut Console,
-    (fs, kernel): (&Filesystem, &Kernel),
-    operand: &Operand,
-    (offset, len): (u64, Option<u64>),
-    stop: &Stop,
-) -> Result<(), Failure> {
-    let failed = |error| refused("rewrite", operand.shown(b"."), error);
-    let id = fs.resolve(&operand.place.path, false).map_err(failed)?;
-    let recursive = call.options.recursive;
-    if fs.stat(id).map_err(failed)?.kind == FileKind::Directory && !recursive {
-        return Ok(());
-    }
-    for step in Walk::new(fs, id, recursive, Order::Forward).map_err(failed)? {
-        if stop.asked() {
-            break;
-        }
-        let (path, done) = match step {
-            Ok(step) => {
-                if fs.stat(step.id).map_err(failed)?.kind != FileKind::Regular {
-                    continue;
-                }
-                let done = file(fs, step.id, offset, len, stop).map_err(Unread::from);
-                kernel.node(step.id);
-                (step.path, done)
-            }
-            Err((path, error)) => (path, Err(error)),
-        };
-        let shown = operand.shown(&path);
-        match done {
-            Err(error) => console.complain(refused("rewrite", shown, error))?,
-            Ok(()) if call.options.verbose => console.line(&shown)?,
-            Ok(()) => {}
-        }
-    }
-    Ok(())
+/// What is written again of each file.
+struct Rewrite<'a> {
+    offset: u64,
+    /// Bytes from `offset` on; `None`: to the end.
+    len: Option<u64>,
+    /// `-r`.
+    recursive: bool,
+    /// `-v`.
+    verbose: bool,
+    stop: &'a Stop,
 }
 
-/// Rewrites `len` bytes of a file from `offset` on (`None`: to the end), until a stop is requested.
-fn file(fs: &Filesystem, id: ObjectId, offset: u64, len: Option<u64>, stop: &Stop) -> Result<(), zpl::Error> {
-    let end = offset.saturating_add(len.unwrap_or(u64::MAX)).min(fs.stat(id)?.size);
-    let mut at = offset;
-    while at < end && !stop.asked() {
-        let until = (at / STEP + 1).saturating_mul(STEP).min(end);
-        fs.rewrite(id, at, Some(until - at))?;
-        at = until;
+impl Rewrite<'_> {
+    /// One operand, with all below it for `-r`. There is one file system to a place, so `-x` has nothing to stop at.
+    fn one(
+        &self,
+        console: &mut Console,
+        fs: &Filesystem,
+        kernel: &Kernel,
+        operand: &Operand,
+    ) -> Result<(), Failure> {
+        let failed = |error| refused("rewrite", operand.shown(b"."), error);
+        let id = fs.resolve(&operand.place.path, false).map_err(failed)?;
+        if fs.stat(id).map_err(failed)?.kind == FileKind::Directory && !self.recursive {
+            return Ok(());
+        }
+        for step in Walk::new(fs, id, self.recursive, Order::Forward).map_err(failed)? {
+            if self.stop.asked() {
+                break;
+            }
+            let (path, done) = match step {
+                Ok(step) => {
+                    if fs.stat(step.id).map_err(failed)?.kind != FileKind::Regular {
+                        continue;
+                    }
+                    let done = self.file(fs, step.id).map_err(Unread::from);
+                    kernel.node(step.id);
+                    (step.path, done)
+                }
+                Err((path, error)) => (path, Err(error)),
+            };
+            let shown = operand.shown(&path);
+            match done {
+                Err(error) => console.complain(refused("rewrite", shown, error))?,
+                Ok(()) if self.verbose => console.line(&shown)?,
+                Ok(()) => {}
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Rewrites a file, until a stop is requested.
+    fn file(&self, fs: &Filesystem, id: ObjectId) -> Result<(), zpl::Error> {
+        let end = self.offset.saturating_add(self.len.unwrap_or(u64::MAX)).min(fs.stat(id)?.size);
+        let mut at = self.offset;
+        while at < end && !self.stop.asked() {
+            let until = (at / STEP + 1).saturating_mul(STEP).min(end);
+            fs.rewrite(id, at, Some(until - at))?;
+            at = until;
+        }
+        Ok(())
+    }
 }

@@ -2,7 +2,6 @@
 
 use format::Guid;
 use pool::Error;
-use pool::props::Source;
 use pool::props::vdev::{self as props, Asked};
 use serde_json::{Map, Value};
 
@@ -84,7 +83,16 @@ pub(super) fn get(
             };
             properties.insert(property.clone(), json::property(&value, &source, as_int));
             let human = vdevs.show(vdev, &asked, false).map_or(0, |(text, _)| text.len());
-            rows.push(row(name, property, column, value, human, source));
+            rows.push(Got {
+                name: name.to_owned(),
+                property,
+                column,
+                human_len: human.max(value.len()),
+                value,
+                received: None,
+                source,
+                shown: true,
+            });
         }
         objects.insert(name.to_owned(), object(name, vdev, properties, as_int));
     }
@@ -99,11 +107,6 @@ fn words(asked: &Properties, vdevs: &Vdevs, vdev: &Vdev) -> Vec<String> {
         Properties::All => vdevs.words(vdev),
         Properties::Named(words) => words.iter().map(|word| (*word).to_owned()).collect(),
     }
-}
-
-fn row(name: &str, property: String, column: Column, value: String, human_len: usize, source: Source) -> Got {
-    let human_len = human_len.max(value.len());
-    Got { name: name.to_owned(), property, column, value, human_len, received: None, source, shown: true }
 }
 
 fn object(name: &str, vdev: &Vdev, properties: Map<String, Value>, as_int: bool) -> Value {

@@ -57,8 +57,8 @@ pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, F
             None if rm.force => Ok(()),
             None => Err(failed(Error::NotFound)),
             Some((id, FileKind::Directory)) if rm.recursive => {
-                remove_tree(fs, kernel, (dir, name, id), &stop)
-                    .map_err(|error| refused("remove", place, error))
+                let top = Folder { parent: dir, name: name.to_vec(), id };
+                remove_tree(fs, kernel, top, &stop).map_err(|error| refused("remove", place, error))
             }
             Some((_, FileKind::Directory)) => {
                 Err(Failure::refused(format!("'{place}' is a folder: remove folders with -r")))
@@ -77,17 +77,20 @@ pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, F
 /// Names of a folder that are removed before it is read again.
 const BATCH: usize = 4096;
 
+/// A folder, and where its name is.
+#[derive(Clone)]
+struct Folder {
+    parent: ObjectId,
+    name: Vec<u8>,
+    id: ObjectId,
+}
+
 /// Removes a folder with all it holds, children first, until it is time to stop.
-fn remove_tree(
-    fs: &Filesystem,
-    kernel: &Kernel,
-    (dir, name, id): (ObjectId, &[u8], ObjectId),
-    stop: &Stop,
-) -> Result<(), Unread> {
-    let mut todo = vec![(dir, name.to_vec(), id)];
+fn remove_tree(fs: &Filesystem, kernel: &Kernel, top: Folder, stop: &Stop) -> Result<(), Unread> {
     // The folders of `todo`. In a damaged or hostile pool, a folder may contain itself.
-    let mut open = HashSet::from([id]);
-    while let Some((parent, name, id)) = todo.last().cloned() {
+    let mut open = HashSet::from([top.id]);
+    let mut todo = vec![top];
+    while let Some(Folder { parent, name, id }) = todo.last().cloned() {
         let depth = todo.len();
         let mut batch = Vec::new();
         for entry in fs.entries(id)?.take(BATCH) {
@@ -99,7 +102,7 @@ fn remove_tree(
             }
             match entry.kind {
                 FileKind::Directory if !open.insert(entry.id) => return Err(Unread::Twice),
-                FileKind::Directory => todo.push((id, entry.name, entry.id)),
+                FileKind::Directory => todo.push(Folder { parent: id, name: entry.name, id: entry.id }),
                 _ => {
                     fs.unlink(id, &entry.name)?;
                     kernel.entry(id, &entry.name);

@@ -68,13 +68,21 @@ pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), F
             }
         };
         if ls.json {
-            json(Listed { recursive: ls.recursive, sha256: ls.sha256 }, place, &fs, id, console)?;
+            let listed = Listed { recursive: ls.recursive, sha256: ls.sha256 };
+            json(listed, &Top { place, fs: &fs, id }, console)?;
         } else {
             let several = ls.recursive || ls.places.len() > 1;
-            text(ls, (place, id), &fs, several.then_some(i > 0), console)?;
+            text(ls, &Top { place, fs: &fs, id }, several.then_some(i > 0), console)?;
         }
     }
     pools.finish()
+}
+
+/// A place on the command line, and the node that is there.
+struct Top<'a> {
+    place: &'a PoolPath,
+    fs: &'a Filesystem,
+    id: ObjectId,
 }
 
 /// What a list in JSON has.
@@ -86,13 +94,8 @@ struct Listed {
 }
 
 /// One object per entry. Sums are computed on all cores; lines come out in order all the same.
-fn json(
-    Listed { recursive, sha256 }: Listed,
-    place: &PoolPath,
-    fs: &Filesystem,
-    id: ObjectId,
-    console: &mut Console,
-) -> Result<(), Failure> {
+fn json(Listed { recursive, sha256 }: Listed, top: &Top<'_>, console: &mut Console) -> Result<(), Failure> {
+    let Top { place, fs, id } = *top;
     let walk = Walk::new(fs, id, recursive, Order::Forward).map_err(|error| refused("list", place, error))?;
     let describe = |step: Result<Step, (Vec<u8>, Unread)>| {
         let step = step?;
@@ -109,13 +112,8 @@ fn json(
 }
 
 /// For people. `header`: each folder is announced, after an empty line if there was one before.
-fn text(
-    ls: &Ls,
-    (place, id): (&PoolPath, ObjectId),
-    fs: &Filesystem,
-    mut header: Option<bool>,
-    console: &mut Console,
-) -> Result<(), Failure> {
+fn text(ls: &Ls, top: &Top<'_>, mut header: Option<bool>, console: &mut Console) -> Result<(), Failure> {
+    let Top { place, fs, id } = *top;
     let stat = fs.stat(id).map_err(|error| refused("list", place, error))?;
     if stat.kind != FileKind::Directory {
         return entry(ls, fs, &place.to_string().into_bytes(), id, console);
@@ -223,16 +221,17 @@ pub fn tree(tree: &Tree, around: &Surroundings, console: &mut Console) -> Result
             }
         };
         if tree.json {
-            json(Listed { recursive: true, sha256: false }, place, &fs, id, console)?;
+            json(Listed { recursive: true, sha256: false }, &Top { place, fs: &fs, id }, console)?;
             continue;
         }
         console.line(&quoted(place.to_string().as_bytes()))?;
-        branches(place, &fs, id, console)?;
+        branches(&Top { place, fs: &fs, id }, console)?;
     }
     pools.finish()
 }
 
-fn branches(place: &PoolPath, fs: &Filesystem, id: ObjectId, console: &mut Console) -> Result<(), Failure> {
+fn branches(top: &Top<'_>, console: &mut Console) -> Result<(), Failure> {
+    let Top { place, fs, id } = *top;
     let (mut folders, mut files) = (0u64, 0u64);
     let mut entered = Entered::default();
     let mut children = |id| -> Result<_, Unread> {

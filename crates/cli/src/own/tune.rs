@@ -20,6 +20,31 @@ enum Word {
     Set(&'static Tunable, u64),
 }
 
+/// All words of a command line.
+#[derive(Default)]
+struct Asked {
+    /// Tunables to show; all of them without any word.
+    shown: Vec<&'static Tunable>,
+    /// Tunables to set, with their values.
+    set: Vec<(&'static Tunable, u64)>,
+}
+
+impl Asked {
+    fn read(words: &[String]) -> Result<Asked, Failure> {
+        if words.is_empty() {
+            return Ok(Asked { shown: tune::ALL.iter().collect(), set: Vec::new() });
+        }
+        let mut asked = Asked::default();
+        for word in words {
+            match parse(word)? {
+                Word::Show(tunable) => asked.shown.push(tunable),
+                Word::Set(tunable, value) => asked.set.push((tunable, value)),
+            }
+        }
+        Ok(asked)
+    }
+}
+
 /// Carries out `tune`.
 ///
 /// # Errors
@@ -27,23 +52,18 @@ enum Word {
 pub fn run(tune: &Tune, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let (pool, words) = tune.split();
     // All are looked at before one is set.
-    let words = words.iter().map(|word| parse(word)).collect::<Result<Vec<_>, _>>()?;
-    let shown: Vec<&'static Tunable> = match words.is_empty() {
-        true => tune::ALL.iter().collect(),
-        false => words.iter().filter_map(|w| if let Word::Show(t) = w { Some(*t) } else { None }).collect(),
-    };
-    let set =
-        words.iter().filter_map(|w| if let Word::Set(t, value) = w { Some((*t, *value)) } else { None });
+    let asked = Asked::read(words)?;
     match pool {
-        Some(name) => in_effect(tune, name, &shown, set, around, console),
+        Some(name) => in_effect(tune, name, &asked, around, console),
         None => {
-            for (tunable, value) in set {
+            for (tunable, value) in asked.set {
                 config::keep(tunable, value).map_err(failed)?;
             }
             let config = Config::load().map_err(failed)?;
             let mut options = Options::default();
             config.apply(&mut options);
-            let rows: Vec<_> = shown.iter().map(|t| (*t, t.of(&options), Some(config.origin(t)))).collect();
+            let rows: Vec<_> =
+                asked.shown.iter().map(|t| (*t, t.of(&options), Some(config.origin(t)))).collect();
             print(tune, console, &rows)
         }
     }
@@ -53,13 +73,11 @@ pub fn run(tune: &Tune, around: &Surroundings, console: &mut Console) -> Result<
 fn in_effect(
     tune: &Tune,
     name: &str,
-    shown: &[&'static Tunable],
-    set: impl Iterator<Item = (&'static Tunable, u64)>,
+    asked: &Asked,
     around: &Surroundings,
     console: &mut Console,
 ) -> Result<(), Failure> {
-    let set: Vec<_> = set.collect();
-    if !set.is_empty() && around.live().is_none() {
+    if !asked.set.is_empty() && around.live().is_none() {
         // A pool that is not there is the first thing to say.
         open::find(name, around)?;
         return Err(Failure::refused(format!(
@@ -68,13 +86,13 @@ fn in_effect(
         .hint("without a pool's name the value is kept for all pools"));
     }
     let session = open::open_for(name, around, Intent::Read)?;
-    for (tunable, value) in set {
-        let tuned = session.pool().tune(tunable.name, &tunable.text(value));
+    for (tunable, value) in &asked.set {
+        let tuned = session.pool().tune(tunable.name, &tunable.text(*value));
         tuned.map_err(|error| Failure::refused(error.to_string()))?;
     }
     let values: Vec<_> = session.pool().tunables().collect();
     let value = |tunable: &Tunable| values.iter().find(|(t, _)| t.name == tunable.name).map(|v| v.1);
-    let rows = shown.iter().filter_map(|t| Some((*t, value(t)?, None))).collect::<Vec<_>>();
+    let rows = asked.shown.iter().filter_map(|t| Some((*t, value(t)?, None))).collect::<Vec<_>>();
     print(tune, console, &rows)?;
     session.finish()
 }

@@ -156,7 +156,8 @@ unsafe fn piece<P: Position, const SLOTS: usize, const SHORT: bool>(
         let back = unsafe { common_before(src, from, at, at - literals_from) };
         let length = MATCH_MIN + common::<SHORT>(src, from + MATCH_MIN, at + MATCH_MIN);
         let literals = &src[literals_from..];
-        out = sequence(literals, at - back - literals_from, at - from, length + back, dst, out)?;
+        let count = at - back - literals_from;
+        out = sequence(literals, Match { count, distance: at - from, length: length + back }, dst, out)?;
         start = at + length;
         // Where one match ends, often the next begins: then there are no literals between, and no search.
         loop {
@@ -178,7 +179,7 @@ unsafe fn piece<P: Position, const SLOTS: usize, const SHORT: bool>(
                 break;
             }
             let length = MATCH_MIN + common::<SHORT>(src, from + MATCH_MIN, start + MATCH_MIN);
-            out = sequence(&src[start..], 0, start - from, length, dst, out)?;
+            out = sequence(&src[start..], Match { count: 0, distance: start - from, length }, dst, out)?;
             start += length;
         }
     }
@@ -259,13 +260,18 @@ fn common_before_bytewise(src: &[u8], from: usize, at: usize, limit: usize) -> u
     at.zip(from).take(limit).take_while(|(a, b)| a == b).count()
 }
 
-/// Writes the first `count` of `literals`, then a match; the position after it.
-#[inline(always)]
-fn sequence(
-    literals: &[u8],
+/// A match, and how many literals precede it.
+struct Match {
     count: usize,
     distance: usize,
     length: usize,
+}
+
+/// Writes the first `count` of `literals`, then the match; the position after it.
+#[inline(always)]
+fn sequence(
+    literals: &[u8],
+    Match { count, distance, length }: Match,
     dst: &mut [u8],
     mut out: usize,
 ) -> Option<usize> {

@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::record::{Attrs, Body, Create, CreateKind, NewAcl, Record, RenameKind, SetAttr, Write, kind};
+use super::record::{
+    Acl, Attrs, Body, Create, CreateKind, NewAcl, Record, Rename, RenameKind, SetAttr, Write, kind,
+};
 use super::{RECORD_HEADER, mask};
 use crate::znode::Time;
 use crate::{ByteOrder, ObjectId};
@@ -81,23 +83,7 @@ impl Builder {
                 self.string(name);
                 kind::LINK
             }
-            Body::Rename(rename) => {
-                self.words(&[rename.from_dir.0, rename.to_dir.0]);
-                let kind = match &rename.kind {
-                    RenameKind::Replace => kind::RENAME,
-                    RenameKind::Exchange => kind::RENAME_EXCHANGE,
-                    RenameKind::Whiteout(w) => {
-                        self.new_object(w.object, w.slots);
-                        self.words(&[w.mode, w.uid, w.gid, w.generation]);
-                        self.time(w.crtime);
-                        self.u64(w.rdev);
-                        kind::RENAME_WHITEOUT
-                    }
-                };
-                self.string(&rename.from);
-                self.string(&rename.to);
-                kind
-            }
+            Body::Rename(rename) => self.rename(rename),
             Body::Write(write) => self.write(write),
             Body::Extend { object, offset, length } => {
                 self.words(&[object.0, *offset, *length, 0]);
@@ -115,14 +101,7 @@ impl Builder {
                 self.raw.extend_from_slice(aces);
                 kind::ACL_V0
             }
-            Body::Acl(acl) => {
-                assert_eq!(acl.acl.domain_count, acl.domains.len() as u64, "domains are counted");
-                self.u64(acl.object.0);
-                self.acl_head(&acl.acl);
-                self.acl_body(&acl.acl);
-                self.strings(&acl.domains);
-                kind::ACL
-            }
+            Body::Acl(acl) => self.acl(acl),
             Body::SetSaXattr { object, name, value } => {
                 let value = value.as_deref().unwrap_or_default();
                 self.words(&[object.0, value.len() as u64]);
@@ -177,6 +156,33 @@ impl Builder {
             (CreateKind::Symlink, false, false) => kind::SYMLINK,
             _ => panic!("only files and directories are made with an ACL or attributes"),
         }
+    }
+
+    fn rename(&mut self, rename: &Rename) -> u64 {
+        self.words(&[rename.from_dir.0, rename.to_dir.0]);
+        let kind = match &rename.kind {
+            RenameKind::Replace => kind::RENAME,
+            RenameKind::Exchange => kind::RENAME_EXCHANGE,
+            RenameKind::Whiteout(w) => {
+                self.new_object(w.object, w.slots);
+                self.words(&[w.mode, w.uid, w.gid, w.generation]);
+                self.time(w.crtime);
+                self.u64(w.rdev);
+                kind::RENAME_WHITEOUT
+            }
+        };
+        self.string(&rename.from);
+        self.string(&rename.to);
+        kind
+    }
+
+    fn acl(&mut self, acl: &Acl) -> u64 {
+        assert_eq!(acl.acl.domain_count, acl.domains.len() as u64, "domains are counted");
+        self.u64(acl.object.0);
+        self.acl_head(&acl.acl);
+        self.acl_body(&acl.acl);
+        self.strings(&acl.domains);
+        kind::ACL
     }
 
     fn acl_head(&mut self, acl: &NewAcl) {

@@ -7,12 +7,11 @@
 
 use std::sync::atomic::Ordering;
 
-use dsl::bptree::{self, Progress};
+use dsl::bptree::{self, Freed, Progress};
 use dsl::space::{Category, add_space};
 use dsl::walk::{self, Item, Walk};
 use dsl::{Sizes, bpobj, frees};
 use format::blkptr::BlockPtr;
-use format::bptree::Entry;
 
 use crate::Result;
 use crate::state::Syncing;
@@ -103,7 +102,7 @@ impl Syncing<'_> {
             }
             spent += blocks + walk.reads() * READ;
             let is_stopped = is_at_end && matches!(progress, Progress::UpTo(_));
-            self.enter_freed((number, &entry), progress, freed)?;
+            self.enter_freed(Freed { number, entry: &entry, progress, sizes: freed })?;
             if is_stopped {
                 return Ok(true);
             }
@@ -111,14 +110,15 @@ impl Syncing<'_> {
         Ok(false)
     }
 
-    fn enter_freed(&mut self, entry: (u64, &Entry), progress: Progress, freed: Sizes) -> Result<()> {
+    fn enter_freed(&mut self, freed: Freed<'_>) -> Result<()> {
+        let sizes = freed.sizes;
         let mos = self.mos();
         let Some(features) = self.state.features.as_mut() else { return Ok(()) };
-        let left = bptree::progress(mos, features, &self.tx, entry, progress, freed)?;
+        let left = bptree::progress(mos, features, &self.tx, freed)?;
         if !left.is_zero() {
             tracing::warn!(?left, "destroyed datasets were not as large as counted");
         }
-        add_space(mos, &self.tx, frees::dir(mos)?, Category::Head, -(freed + left))
+        add_space(mos, &self.tx, frees::dir(mos)?, Category::Head, -(sizes + left))
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
 
     use dmu::{Object, Tx};
     use dsl::Mos;
-    use format::bptree::Header;
+    use format::bptree::{Entry, Header};
     use format::{ByteOrder, Txg};
 
     use super::*;

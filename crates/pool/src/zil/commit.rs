@@ -363,7 +363,7 @@ impl<'a> Batch<'a> {
         record.seq = self.seq;
         let raw = record.encode(ByteOrder::Little);
         if raw.len() + CHAIN_SIZE > zil::BLOCK_MAX {
-            return Err(Error::Unsupported("a record larger than a log block".into()));
+            return Err(Error::LongRecord(raw.len()));
         }
         // Even an empty block may be too small, because its size was chosen before the records were known.
         while raw.len() > self.room() {

@@ -30,6 +30,21 @@ pub(super) struct VdevSpace {
     refused: u64,
 }
 
+/// Room for one copy of a block.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    asize: u64,
+    /// Where the copies before it are on this vdev.
+    here: &'a [u64],
+}
+
+impl Wanted<'_> {
+    /// Which of the metaslabs that are filled side by side it goes to.
+    const fn slot(&self) -> usize {
+        self.here.len()
+    }
+}
+
 impl VdevSpace {
     /// See `Allocator::add_vdev`.
     pub fn new(spec: VdevSpec, maps: impl IntoIterator<Item = Option<u64>>) -> Result<VdevSpace, Corrupt> {
@@ -109,10 +124,10 @@ impl VdevSpace {
         }
         let here: Vec<u64> =
             placed.iter().filter(|dva| dva.vdev == self.spec.id).map(|dva| dva.offset).collect();
-        let slot = here.len();
-        let found = match self.find_in_active(slot, asize, &here) {
+        let wanted = Wanted { asize, here: &here };
+        let found = match self.find_in_active(&wanted) {
             Some(found) => Some(found),
-            None => self.find_elsewhere(slot, asize, &here, txg, synced, source)?,
+            None => self.find_elsewhere(&wanted, txg, synced, source)?,
         };
         let Some((metaslab, offset)) = found else {
             if here.is_empty() {
@@ -129,29 +144,28 @@ impl VdevSpace {
         (offset >> self.spec.metaslab_shift) as u32
     }
 
-    fn find_in_active(&mut self, slot: usize, asize: u64, here: &[u64]) -> Option<(u32, u64)> {
-        let active = self.active[slot]?;
-        if here.iter().any(|other| self.index_of(*other) == active) {
+    fn find_in_active(&mut self, wanted: &Wanted) -> Option<(u32, u64)> {
+        let active = self.active[wanted.slot()]?;
+        if wanted.here.iter().any(|other| self.index_of(*other) == active) {
             return None;
         }
-        Some((active, self.metaslabs[active as usize].find(asize)?))
+        Some((active, self.metaslabs[active as usize].find(wanted.asize)?))
     }
 
-    /// Makes the best other metaslab with room the active one of `slot`, loading what must be looked at.
+    /// Makes the best other metaslab with room the active one of the slot, loading what must be looked at.
     fn find_elsewhere<S: SpaceMapSource + ?Sized>(
         &mut self,
-        slot: usize,
-        asize: u64,
-        here: &[u64],
+        wanted: &Wanted<'_>,
         txg: Txg,
         synced: Txg,
         source: &mut S,
     ) -> Result<Option<(u32, u64)>, AllocError<S::Error>> {
+        let Wanted { asize, here } = *wanted;
         // A metaslab that turns out to have no long enough run, once loaded, is not proposed again.
-        while let Some(best) = self.best_metaslab(slot, asize, here, txg) {
+        while let Some(best) = self.best_metaslab(wanted, txg) {
             self.load(best, synced, source)?;
             if let Some(offset) = self.metaslabs[best as usize].find(asize) {
-                self.active[slot] = Some(best);
+                self.active[wanted.slot()] = Some(best);
                 return Ok(Some((best, offset)));
             }
         }
@@ -171,7 +185,8 @@ impl VdevSpace {
 
     /// The metaslab to fill next. At least half empty ones come first, lowest first, so that images stay
     /// compact; those already dirty or loaded before others; then the emptiest.
-    fn best_metaslab(&self, slot: usize, asize: u64, here: &[u64], txg: Txg) -> Option<u32> {
+    fn best_metaslab(&self, wanted: &Wanted, txg: Txg) -> Option<u32> {
+        let (slot, Wanted { asize, here }) = (wanted.slot(), *wanted);
         let distance = self.spec.asize / 8;
         let candidates = (0u32..).zip(&self.metaslabs).filter(|(index, metaslab)| {
             metaslab.may_hold(asize) && here.iter().all(|other| self.index_of(*other) != *index)

@@ -144,8 +144,15 @@ struct Counters {
     uptime: Duration,
 }
 
-/// Counters of all pools by name when they were looked at last.
+/// Counters of all pools by name, and when they were looked at.
 type Last = (BTreeMap<String, Counters>, Instant);
+
+/// The time that a round reports.
+struct Span<'a> {
+    now: &'a Last,
+    /// The round before; none for the figures since the import.
+    last: Option<&'a Last>,
+}
 
 /// What is printed, and how.
 struct Report {
@@ -205,7 +212,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             let answers = scripts.as_ref().map(|scripts| scripts.ask(&views)).unwrap_or_default();
             let again = !call.options.one_heading && (report.verbose || round % PAGE == 0);
             let headed = !report.look.tabs && (round == 0 || again);
-            report.show(console, &views, (headed, &answers), &now, last.as_ref())?;
+            report.show(console, &views, headed, &answers, Span { now: &now, last: last.as_ref() })?;
             round += 1;
         }
         last = Some(now);
@@ -326,10 +333,11 @@ impl Report {
         &self,
         console: &mut Console,
         views: &[PoolView],
-        (headed, answers): (bool, &Answers),
-        (now, taken): &Last,
-        last: Option<&Last>,
+        headed: bool,
+        answers: &Answers,
+        span: Span<'_>,
     ) -> Result<(), Failure> {
+        let Span { now: (now, taken), last } = span;
         let mut tables = Vec::new();
         for view in views {
             let now = &now[&view.name];

@@ -101,7 +101,9 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
         scope.spawn(|| tell_of_stop(over, &stop, &progress));
         // A panic drops it, too, and then the thread above ends.
         let _going_on = going_on;
-        let copied = copy(cp, around, &pools, &progress, &stop, console);
+        let policy = Policy { preserve: cp.preserve, umask: around.umask(), latest: None, resume: cp.resume };
+        let manner = Manner { outside: None, policy, progress: &progress, stop: &stop };
+        let copied = copy(cp, &pools, manner, console);
         // What was copied is kept, whatever else went wrong.
         let finished = pools.finish();
         progress.settle();
@@ -140,14 +142,8 @@ fn intent(cp: &Cp) -> Intent {
     if cp.dry_run { Intent::Files } else { Intent::Write }
 }
 
-fn copy(
-    cp: &Cp,
-    around: &Surroundings,
-    pools: &Pools,
-    progress: &Progress,
-    stop: &Stop,
-    console: &mut Console,
-) -> Result<(), Failure> {
+fn copy(cp: &Cp, pools: &Pools, manner: Manner<'_>, console: &mut Console) -> Result<(), Failure> {
+    let progress = manner.progress;
     let mut read = Opened::new();
     let mut sources = Vec::new();
     for place in &cp.sources {
@@ -163,17 +159,15 @@ fn copy(
     if sources.is_empty() {
         return Ok(());
     }
-    let policy = Policy { preserve: cp.preserve, umask: around.umask(), latest: None, resume: cp.resume };
     let remark = match &cp.destination {
         Place::Local(path) => {
             let target = local_target(path, &sources, cp.sources.len())?;
             let sink = ToLocal::new(sources.len() > 1);
             if cp.dry_run {
                 let top = path.as_os_str().as_bytes().to_vec();
-                let manner = Manner { outside: None, policy, progress, stop };
                 return rehearse(cp, Rehearsal { sink: &sink, target, top }, sources, manner, console);
             }
-            transfer(&sink, target, sources, Manner { outside: Some(path), policy, progress, stop })
+            transfer(&sink, target, sources, Manner { outside: Some(path), ..manner })
         }
         Place::InPool(place) => {
             let fs = pools.filesystem(place, intent(cp))?;
@@ -186,10 +180,9 @@ fn copy(
             let target = pool_target(&sink, &fs, place, number, &given)?;
             if cp.dry_run {
                 let top = place.to_string().into_bytes();
-                let manner = Manner { outside: None, policy, progress, stop };
                 return rehearse(cp, Rehearsal { sink: &sink, target, top }, sources, manner, console);
             }
-            transfer(&sink, target, sources, Manner { outside: None, policy, progress, stop })
+            transfer(&sink, target, sources, manner)
         }
     };
     if let Some(remark) = remark {
