@@ -101,16 +101,16 @@ impl Info {
 /// Shared by all users of the pool and by its threads.
 pub struct Inner {
     /// Devices, cache and workers.
-    pub storage: Arc<Storage>,
+    pub(crate) storage: Arc<Storage>,
     /// What is dirty.
-    pub budget: Arc<DirtyBudget>,
+    pub(crate) budget: Arc<DirtyBudget>,
     /// Time and randomness.
-    pub host: Host,
+    pub(crate) host: Host,
     /// Which txg is open, and who holds it.
     pub(crate) groups: Arc<Groups>,
     pub(crate) jobs: Jobs<Task>,
     /// The objects that describe the pool.
-    pub mos: Mos,
+    pub(crate) mos: Mos,
     pub(crate) dsl: DslLock,
     pub(crate) open: OpenDatasets<Dataset>,
     /// Space for log blocks of the open txg.
@@ -120,7 +120,7 @@ pub struct Inner {
     info: RwLock<Info>,
     pub(crate) command: Command,
     /// The thread of a scrub or resilver. It ends before the pool is closed.
-    pub scrub: Scrubber,
+    pub(crate) scrub: Scrubber,
     pub(crate) treater: Treater,
     /// Tells other machines that the pool is in use.
     pub(crate) multihost: Multihost,
@@ -182,6 +182,38 @@ impl Inner {
             members,
             keyring: Keyring::default(),
         }
+    }
+
+    /// Devices, cache and workers.
+    #[must_use]
+    pub const fn storage(&self) -> &Arc<Storage> {
+        &self.storage
+    }
+
+    /// The objects that describe the pool, as they are now.
+    #[must_use]
+    pub const fn mos(&self) -> &Mos {
+        &self.mos
+    }
+
+    /// The objset with this root block, to look at.
+    ///
+    /// # Errors
+    /// Its root block cannot be read.
+    pub fn objset(&self, root: BlockPtr) -> dmu::Result<Objset> {
+        Objset::open(self.storage.clone(), self.budget.clone(), root)
+    }
+
+    /// Time and randomness.
+    #[must_use]
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// What the scrub thread shares with its callers.
+    #[must_use]
+    pub const fn scrubber(&self) -> &Scrubber {
+        &self.scrub
     }
 
     /// Name as imported.

@@ -306,7 +306,7 @@ fn a_mapping_is_condensed_further_after_an_import_and_an_exported_pool_is_right_
     }
     let is_condensed = |story: &Story| {
         let key = "com.delphix:condensing_indirect";
-        story.pool().inner().mos.directory(key).expect("read").is_some()
+        story.pool().inner().mos().directory(key).expect("read").is_some()
     };
     let (mut middle, mut goes_on) = (0, false);
     for round in 0..60u8 {

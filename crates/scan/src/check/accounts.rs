@@ -21,7 +21,7 @@ pub(super) fn compare(
     sums: &BTreeMap<Owner, Sizes>,
     report: &mut dyn FnMut(Finding),
 ) -> Result<()> {
-    let mos = &inner.mos;
+    let mos = inner.mos();
     let mut expect = |what: String, stored: u64, counted: u64| {
         if stored != counted {
             report(Finding::Sum { what, stored, counted });
@@ -88,8 +88,8 @@ fn count_below(inner: &Inner, top: ObjectId) -> Result<[u64; 2]> {
         if !seen.insert(dir) {
             return Err(tree::tangled(dir));
         }
-        sums[1] += limits::own_snapshots(&inner.mos, dir)?;
-        for (_, child) in tree::children(&inner.mos, dir)? {
+        sums[1] += limits::own_snapshots(inner.mos(), dir)?;
+        for (_, child) in tree::children(inner.mos(), dir)? {
             sums[0] += 1;
             queue.push(child);
         }
@@ -100,9 +100,9 @@ fn count_below(inner: &Inner, top: ObjectId) -> Result<[u64; 2]> {
 /// All directories right below, the special ones included.
 fn child_dirs(inner: &Inner, dir: &DslDir) -> Result<Vec<DslDir>> {
     let mut found = Vec::new();
-    for entry in zap::entries(&*inner.mos.object(dir.child_dir_zap)?) {
+    for entry in zap::entries(&*inner.mos().object(dir.child_dir_zap)?) {
         if let Some(id) = entry?.number() {
-            found.push(inner.mos.dir(ObjectId(id))?);
+            found.push(inner.mos().dir(ObjectId(id))?);
         }
     }
     Ok(found)
@@ -115,8 +115,8 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
         return Ok(());
     }
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
-    counts.insert(features::ASYNC_DESTROY.guid, bptree::is_there(&inner.mos)?.into());
-    for entry in inner.mos.objset.synced_objects() {
+    counts.insert(features::ASYNC_DESTROY.guid, bptree::is_there(inner.mos())?.into());
+    for entry in inner.mos().objset.synced_objects() {
         let Ok((id, dnode)) = entry else { continue };
         if dnode.bonus_type == ObjectType::SPACE_MAP_HEADER && dnode.bonus.len() >= 320 {
             *counts.entry(features::SPACEMAP_HISTOGRAM.guid).or_default() += 1;
@@ -128,7 +128,7 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
         }
         *counts.entry(features::EXTENSIBLE_DATASET.guid).or_default() += 1;
         let marks = if dnode.bonus_type == ObjectType::DSL_DATASET {
-            bookmark::all(&inner.mos, id)?
+            bookmark::all(inner.mos(), id)?
         } else {
             Vec::new()
         };
@@ -139,7 +139,7 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
             *counts.entry(features::BOOKMARK_WRITTEN.guid).or_default() += u64::from(v2.flags & HAS_FBN != 0);
             *counts.entry(features::REDACTION_BOOKMARKS.guid).or_default() += u64::from(v2.redaction.0 != 0);
         }
-        for entry in zap::entries(&*inner.mos.object(id)?) {
+        for entry in zap::entries(&*inner.mos().object(id)?) {
             let name = entry.map_err(Error::from)?.name;
             if let Some(feature) =
                 features::by_guid(&String::from_utf8_lossy(&name)).filter(|f| f.per_dataset)

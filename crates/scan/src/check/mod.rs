@@ -158,15 +158,15 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     let shared = shared::Shared::load(inner, &mut report)?;
     let heads = roots::roots(inner, &mut |place, why| report(Finding::Unreadable { place, why }))?;
     let mut books = Books {
-        storage: &inner.storage,
-        claims: space::Claims::new(inner.storage.vdevs().tops()),
+        storage: inner.storage(),
+        claims: space::Claims::new(inner.storage().vdevs().tops()),
         shared,
         sums: BTreeMap::new(),
         summary: Summary::default(),
     };
     books.summary.datasets =
         heads.iter().filter(|root| ![ObjectId(0), DESTROYED].contains(&root.owner)).count() as u64;
-    report_devices(&inner.storage, &mut report);
+    report_devices(inner.storage(), &mut report);
     books.walk(&heads, &mut report)?;
     books.compare(inner, &mut report);
     let mut summary = books.summary;

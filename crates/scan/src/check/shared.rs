@@ -88,8 +88,8 @@ impl Shared {
     /// Reads the dedup tables, and compares their statistics with their entries.
     pub(super) fn load(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<Shared> {
         let (mut blocks, mut waiting) = (BTreeMap::new(), Vec::new());
-        let vdevs = inner.storage.vdevs();
-        let ddt = Ddt::load(&inner.mos.objset, vdevs)?;
+        let vdevs = inner.storage().vdevs();
+        let ddt = Ddt::load(&inner.mos().objset, vdevs)?;
         for (kind, key, entry) in ddt.logged() {
             note(&mut blocks, (kind, key, &entry))?;
             for slot in entry.slots.iter().filter(|slot| slot.is_used() && slot.refs == 0) {
@@ -114,7 +114,7 @@ impl Shared {
             }
         }
         let mut clones = BTreeMap::new();
-        let brt = Brt::load(&inner.mos.objset, vdevs)?;
+        let brt = Brt::load(&inner.mos().objset, vdevs)?;
         check_ranges(inner, &brt, report);
         for entry in brt.entries() {
             let (vdev, offset, further) = entry?;

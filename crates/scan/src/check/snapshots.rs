@@ -48,7 +48,7 @@ fn line(
     sums: &BTreeMap<Owner, Sizes>,
     expect: &mut dyn FnMut(String, u64, u64),
 ) -> Result<()> {
-    let mos = &inner.mos;
+    let mos = inner.mos();
     let name = &head.name;
     let origin_txg = mos.origin_txg(head.dir.origin)?;
     let marks = bookmark::all(mos, head.id)?;

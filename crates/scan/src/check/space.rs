@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use dmu::Objset;
 use dsl::list;
 use format::VdevId;
 use format::blkptr::{BlockPtr, Dva};
@@ -62,15 +61,15 @@ pub(super) fn claim_lists(
     report: &mut dyn FnMut(Finding),
 ) -> Result<()> {
     for block in shared.waiting().iter().chain(shared.further_copies()) {
-        claims.claim_block(inner.storage.trail(block)?, "dedup table", report);
+        claims.claim_block(inner.storage().trail(block)?, "dedup table", report);
     }
     for key in ["sync_bplist", "free_bpobj"] {
-        let Some(list) = inner.mos.directory_object(key)? else { continue };
-        bpobj::for_each(&inner.mos, list, &mut |ptr| {
+        let Some(list) = inner.mos().directory_object(key)? else { continue };
+        bpobj::for_each(inner.mos(), list, &mut |ptr| {
             if let BlockPtr::Block(block) = ptr
                 && shared.refer(block) != Reference::Further
             {
-                claims.claim_block(inner.storage.trail(block)?, key, report);
+                claims.claim_block(inner.storage().trail(block)?, key, report);
             }
             Ok(())
         })?;
@@ -81,10 +80,10 @@ pub(super) fn claim_lists(
 /// Freed blocks that a checkpoint keeps.
 fn claim_kept(inner: &Inner, claims: &mut Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
     let config = inner.info().config.clone();
-    for (vdev, map) in checkpoint::maps_of(&inner.mos, &config)? {
-        let shift = inner.storage.vdevs().tops()[vdev as usize].ashift;
+    for (vdev, map) in checkpoint::maps_of(inner.mos(), &config)? {
+        let shift = inner.storage().vdevs().tops()[vdev as usize].ashift;
         let layout = Layout { start: 0, shift };
-        space_maps::for_each_entry(&inner.mos.objset, map, layout, &mut |entry| {
+        space_maps::for_each_entry(&inner.mos().objset, map, layout, &mut |entry| {
             let dva = Dva { vdev: VdevId(vdev), offset: entry.offset, asize: entry.run, gang: false };
             if entry.kind != Kind::Free || !claims.claim(dva) {
                 report(Finding::DoubleReference { place: "what the checkpoint keeps".into(), dva });
@@ -102,7 +101,7 @@ pub(super) fn claim_copies(
     report: &mut dyn FnMut(Finding),
 ) -> Result<()> {
     let Some((vdev, copies)) = inner.copied_so_far()? else { return Ok(()) };
-    let top = &inner.storage.vdevs().tops()[vdev as usize];
+    let top = &inner.storage().vdevs().tops()[vdev as usize];
     let claimed: Vec<(u64, u64)> = claims
         .vdevs
         .get(&vdev)
@@ -134,14 +133,14 @@ pub(super) fn claim_logs(
             continue;
         }
         // The walk has reported unreadable blocks.
-        let opened = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp);
+        let opened = inner.objset(info.phys.bp);
         let Ok(objset) = opened else { continue };
-        let blocks = log::chain::allocated(&inner.storage, info.id, &objset.zil_header(), synced)?;
+        let blocks = log::chain::allocated(inner.storage(), info.id, &objset.zil_header(), synced)?;
         for block in &blocks {
             // The walk has reported the pieces of a lost gang.
             if shared.refer(block) != Reference::Further {
                 let place = format!("intent log of '{}'", info.name);
-                claims.claim_block(inner.storage.trail(block).unwrap_or_default(), place, report);
+                claims.claim_block(inner.storage().trail(block).unwrap_or_default(), place, report);
             }
         }
     }
@@ -151,8 +150,8 @@ pub(super) fn claim_logs(
 /// Compares the claims with the space maps, metaslab by metaslab.
 pub(super) fn compare(inner: &Inner, claims: &Claims, report: &mut dyn FnMut(Finding)) -> Result<()> {
     let (table, logs) = inner.read_space_tables()?;
-    let tops = inner.storage.vdevs().tops();
-    let mut source = Source { objset: Some(&inner.mos.objset), tops, maps: &table, logs: &logs };
+    let tops = inner.storage().vdevs().tops();
+    let mut source = Source { objset: Some(&inner.mos().objset), tops, maps: &table, logs: &logs };
     for (&vdev, (_, maps)) in &table.vdevs {
         let top = &tops[vdev as usize];
         let (_, claimed) = &claims.vdevs[&vdev];
@@ -177,8 +176,10 @@ pub(super) fn compare(inner: &Inner, claims: &Claims, report: &mut dyn FnMut(Fin
                 let place = format!("space map of metaslab {metaslab} of vdev {vdev}");
                 report(Finding::Unreadable { place, why: format!("{entry:?} contradicts what came before") });
             }
-            let own =
-                table.map(vdev, metaslab).map(|id| space_maps::header(&inner.mos.objset, id)).transpose()?;
+            let own = table
+                .map(vdev, metaslab)
+                .map(|id| space_maps::header(&inner.mos().objset, id))
+                .transpose()?;
             let logged = logs.get(&(vdev, metaslab)).map_or(0, |entries| space_maps::log_delta(entries));
             let stored = (own.map_or(0, |header| header.alloc) + logged) as u64;
             let counted: u64 = allocated.ranges(bytes.clone()).map(|(start, end)| end - start).sum();

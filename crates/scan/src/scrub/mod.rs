@@ -57,7 +57,7 @@ fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
 /// Writes down that a scan begins.
 fn keep(syncing: &Syncing<'_>, scan: Scan) -> Result<Scan> {
     scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
-    syncing.inner.scrub.lock().progress = Some(Progress::on_disk(scan, BTreeMap::new()));
+    syncing.inner.scrubber().lock().progress = Some(Progress::on_disk(scan, BTreeMap::new()));
     Ok(scan)
 }
 
@@ -71,7 +71,7 @@ fn begun(syncing: &Syncing<'_>) -> Result<Scan> {
     }
     let queue = mos.create_zap(&syncing.tx, ObjectType::SCAN_QUEUE, 0)?.id();
     let allocated = syncing.allocated();
-    let scan = Scan::begin(queue, syncing.txg, syncing.inner.host.clock.now().0, allocated);
+    let scan = Scan::begin(queue, syncing.txg, syncing.inner.host().clock.now().0, allocated);
     Ok(Scan { current: [scan.min_txg.0, scan.max_txg.0], ..scan })
 }
 
@@ -90,9 +90,9 @@ fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> 
     scan.queue = ObjectId(0);
     scan.state = state;
     scan.set_paused(false);
-    scan.end_time = syncing.inner.host.clock.now().0;
+    scan.end_time = syncing.inner.host().clock.now().0;
     scan.bookmark = [NEXT_IN_QUEUE.0, 0, 0, 0];
-    syncing.inner.scrub.lock().progress = None;
+    syncing.inner.scrubber().lock().progress = None;
     scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
     Ok(scan)
 }
@@ -200,12 +200,12 @@ pub trait Scans {
 impl Scans for Pool {
     fn scan(&self) -> Result<Option<ScanStatus>> {
         let (live, running, paused_at) = {
-            let state = self.inner().scrub.lock();
+            let state = self.inner().scrubber().lock();
             (state.progress.as_ref().map(|progress| progress.scan), state.running, state.paused_at)
         };
         let scan = match live {
             Some(scan) => Some(scan),
-            None => scan_state::read(&self.inner().mos)?,
+            None => scan_state::read(self.inner().mos())?,
         };
         Ok(scan.map(|scan| ScanStatus { scan, running, paused_at }))
     }
@@ -215,7 +215,7 @@ impl Scans for Pool {
     }
 
     fn scrub_born(&self, births: Births) -> Result<()> {
-        let scrub = &self.inner().scrub;
+        let scrub = self.inner().scrubber();
         let _turn = scrub.turn();
         let mut state = scrub.lock();
         if state.running {
@@ -246,7 +246,7 @@ impl Scans for Pool {
     }
 
     fn scrub_errors(&self) -> Result<()> {
-        if self.inner().scrub.lock().running {
+        if self.inner().scrubber().lock().running {
             return Err(Error::Scrubbing);
         }
         self.forget_readable()
@@ -265,7 +265,7 @@ impl Scans for Pool {
         if self.read_only().is_some() {
             return Ok(());
         }
-        let on_disk = scan_state::read(&self.inner().mos)?.filter(|scan| scan.state == ScanState::Scanning);
+        let on_disk = scan_state::read(self.inner().mos())?.filter(|scan| scan.state == ScanState::Scanning);
         let lacking = resilver::lacking_now(self.inner());
         match on_disk {
             Some(scan) if scan.is_resilvering() && scan.errors == 0 && covers(&scan, lacking) => {
@@ -287,11 +287,11 @@ impl Scans for Pool {
     }
 
     fn pause_scrub(&self) -> Result<()> {
-        let _turn = self.inner().scrub.turn();
+        let _turn = self.inner().scrubber().turn();
         need_scrub(self.inner())?;
-        let now = self.inner().host.clock.now().0;
+        let now = self.inner().host().clock.now().0;
         self.run(|syncing| set_paused(syncing, true))?;
-        let mut state = self.inner().scrub.lock();
+        let mut state = self.inner().scrubber().lock();
         state.paused_at = now;
         if state.running && state.order == Order::Go {
             state.order = Order::Pause;
@@ -300,12 +300,12 @@ impl Scans for Pool {
     }
 
     fn cancel_scrub(&self) -> Result<()> {
-        let _turn = self.inner().scrub.turn();
+        let _turn = self.inner().scrubber().turn();
         need_scrub(self.inner())?;
-        self.inner().scrub.give(Order::Cancel);
-        self.inner().scrub.join();
+        self.inner().scrubber().give(Order::Cancel);
+        self.inner().scrubber().join();
         self.run(|syncing| {
-            let scan = syncing.inner.scrub.lock().progress.as_ref().map(|progress| progress.scan);
+            let scan = syncing.inner.scrubber().lock().progress.as_ref().map(|progress| progress.scan);
             // It may have come to its end before it was told.
             match scan.filter(Scan::is_scrubbing) {
                 Some(scan) => end(syncing, scan, ScanState::Canceled).map(drop),
@@ -315,9 +315,9 @@ impl Scans for Pool {
     }
 
     fn wait_scrub(&self) -> Result<()> {
-        let mut state = self.inner().scrub.lock();
+        let mut state = self.inner().scrubber().lock();
         while state.running && state.order == Order::Go {
-            state = self.inner().scrub.wait(state);
+            state = self.inner().scrubber().wait(state);
         }
         match &state.failed {
             Some(why) => Err(Error::Unfinished(why.clone())),
@@ -326,11 +326,11 @@ impl Scans for Pool {
     }
 
     fn wait_scrub_for(&self, patience: Duration) -> Result<bool> {
-        let state = self.inner().scrub.lock();
+        let state = self.inner().scrubber().lock();
         let at_work = |state: &mut State| state.running && state.order == Order::Go;
         let mut is_in_time = true;
         let state = state.wait(|state| {
-            let waited = self.inner().scrub.changed.wait_timeout_while(state, patience, at_work);
+            let waited = self.inner().scrubber().changed.wait_timeout_while(state, patience, at_work);
             let (state, timeout) = waited.expect("no code panics while holding the scrub state");
             is_in_time = !timeout.timed_out();
             state
@@ -346,20 +346,20 @@ impl Scans for Pool {
     }
 
     fn data_errors(&self) -> Result<Vec<DataError>> {
-        Ok(errors::read(&self.inner().mos)?.into_iter().collect())
+        Ok(errors::read(self.inner().mos())?.into_iter().collect())
     }
 
     fn last_scrubbed_txg(&self) -> Result<Txg> {
-        Ok(Txg(self.inner().mos.directory(LAST_SCRUBBED)?.unwrap_or(0)))
+        Ok(Txg(self.inner().mos().directory(LAST_SCRUBBED)?.unwrap_or(0)))
     }
 
     fn needs_resilver(&self) -> bool {
-        self.read_only().is_none() && resilver::lacking(&self.inner().storage).is_some()
+        self.read_only().is_none() && resilver::lacking(self.inner().storage()).is_some()
     }
 
     fn resilver_joined(&self, _: Joined) -> Result<()> {
         let lacking = resilver::lacking_now(self.inner());
-        let state = self.inner().scrub.lock();
+        let state = self.inner().scrubber().lock();
         let scan = state.progress.as_ref().map(|progress| progress.scan).filter(|_| state.running);
         drop(state);
         let is_covered = scan.is_some_and(|scan| scan.is_resilvering() && covers(&scan, lacking));
@@ -377,7 +377,7 @@ impl Scans for Pool {
         if !self.needs_resilver() {
             return Ok(());
         }
-        let scrub = &self.inner().scrub;
+        let scrub = self.inner().scrubber();
         let _turn = scrub.turn();
         scrub.give(Order::Cancel);
         scrub.join();
@@ -394,14 +394,14 @@ fn covers(scan: &Scan, lacking: Option<(Txg, Txg)>) -> bool {
 
 /// Goes on with the resilver that is under way on disk.
 fn take_up(pool: &Pool) -> Result<()> {
-    let scrub = &pool.inner().scrub;
+    let scrub = pool.inner().scrubber();
     let _turn = scrub.turn();
     if std::mem::replace(&mut scrub.lock().running, true) {
         return Ok(());
     }
     scrub.join();
     let under_way = pool.run(|syncing| {
-        let state = syncing.inner.scrub.lock();
+        let state = syncing.inner.scrubber().lock();
         let scan = state.progress.as_ref().map(|progress| progress.scan);
         scan.filter(Scan::is_resilvering).ok_or(Error::NotScrubbing)
     });
@@ -410,7 +410,7 @@ fn take_up(pool: &Pool) -> Result<()> {
 
 /// Has a scan that was begun on disk carried out by a thread.
 fn carry_out(pool: &Pool, begun: Result<Scan>) -> Result<()> {
-    let mut state = pool.inner().scrub.lock();
+    let mut state = pool.inner().scrubber().lock();
     let scan = match begun {
         Ok(scan) => scan,
         Err(error) => {
@@ -449,7 +449,7 @@ fn forget(pool: &Pool, readable: BTreeSet<DataError>) -> Result<()> {
 
 fn set_paused(syncing: &Syncing<'_>, paused: bool) -> Result<Scan> {
     syncing.inner.happened(if paused { "scrub_paused" } else { "scrub_resume" }, &[]);
-    let mut state = syncing.inner.scrub.lock();
+    let mut state = syncing.inner.scrubber().lock();
     let progress = state.progress.as_mut().filter(|progress| progress.scan.is_scrubbing());
     let progress = progress.ok_or(Error::NotScrubbing)?;
     progress.scan.set_paused(paused);
@@ -458,5 +458,5 @@ fn set_paused(syncing: &Syncing<'_>, paused: bool) -> Result<Scan> {
 }
 
 fn need_scrub(inner: &Inner) -> Result<()> {
-    scan_state::read(&inner.mos)?.filter(Scan::is_scrubbing).map(drop).ok_or(Error::NotScrubbing)
+    scan_state::read(inner.mos())?.filter(Scan::is_scrubbing).map(drop).ok_or(Error::NotScrubbing)
 }

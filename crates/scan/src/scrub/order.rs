@@ -21,7 +21,7 @@ const ORIGIN: &str = "$ORIGIN";
 pub(super) fn next(inner: &Inner) -> Result<Option<ObjectId>> {
     inner.while_datasets_stay(|| {
         let queued = {
-            let state = inner.scrub.lock();
+            let state = inner.scrubber().lock();
             let progress = state.progress.as_ref().ok_or(Error::NotScrubbing)?;
             let at = progress.scan.objset();
             if at != NEXT_IN_QUEUE {
@@ -30,7 +30,7 @@ pub(super) fn next(inner: &Inner) -> Result<Option<ObjectId>> {
             progress.queue.first_key_value().map(|(id, since)| (*id, *since))
         };
         let Some((id, since)) = queued else { return Ok(None) };
-        let phys = inner.mos.dataset(id)?;
+        let phys = inner.mos().dataset(id)?;
         change(inner, |progress| {
             progress.queue.remove(&id);
             progress.scan.bookmark = [id.0, 0, 0, 0];
@@ -51,7 +51,7 @@ fn bounds(scan: &Scan, phys: &DslDataset, since: Txg) -> [u64; 2] {
 pub(super) fn done(inner: &Inner, owner: ObjectId) -> Result<bool> {
     inner.while_datasets_stay(|| {
         let again = {
-            let state = inner.scrub.lock();
+            let state = inner.scrubber().lock();
             let scan = state.progress.as_ref().ok_or(Error::NotScrubbing)?.scan;
             if scan.objset() != owner {
                 return Ok(false);
@@ -59,9 +59,9 @@ pub(super) fn done(inner: &Inner, owner: ObjectId) -> Result<bool> {
             scan.is_again().then_some(Txg(scan.current[1]))
         };
         let queued = match (owner.0, again) {
-            (0, _) => first(&inner.mos)?,
+            (0, _) => first(inner.mos())?,
             (_, Some(since)) => vec![(owner, since)],
-            _ => descendants(&inner.mos, owner)?,
+            _ => descendants(inner.mos(), owner)?,
         };
         change(inner, |progress| {
             progress.queue.extend(queued);
@@ -73,7 +73,7 @@ pub(super) fn done(inner: &Inner, owner: ObjectId) -> Result<bool> {
 }
 
 fn change(inner: &Inner, change: impl FnOnce(&mut Progress)) {
-    if let Some(progress) = &mut inner.scrub.lock().progress {
+    if let Some(progress) = &mut inner.scrubber().lock().progress {
         progress.is_newer = true;
         change(progress);
     }

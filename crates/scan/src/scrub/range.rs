@@ -52,9 +52,9 @@ pub(super) fn births_between(pool: &Pool, start: Option<u64>, end: Option<u64>) 
 
 /// Seconds since 1970 and the txg that was open or synced then, in no order.
 fn times(pool: &Pool) -> Result<Vec<(u64, Txg)>> {
-    let mos = &pool.inner().mos;
+    let mos = pool.inner().mos();
     let mut times = tables(mos)?;
-    for leaf in pool.inner().storage.vdevs().tops().iter().flat_map(storage::TopVdev::leaves) {
+    for leaf in pool.inner().storage().vdevs().tops().iter().flat_map(storage::TopVdev::leaves) {
         times.extend(labels::read(&*leaf.disk).uberblocks.iter().map(|state| (state.timestamp, state.txg)));
     }
     for entry in mos.objset.synced_objects() {

@@ -34,7 +34,7 @@ pub(super) fn lacking(storage: &Storage) -> Option<(Txg, Txg)> {
 /// As [`lacking`], without the devices whose resilver waits.
 pub(super) fn lacking_now(inner: &Inner) -> Option<(Txg, Txg)> {
     let deferred = inner.deferred();
-    lacked_by(&inner.storage, |leaf| !deferred.contains(&leaf.guid))
+    lacked_by(inner.storage(), |leaf| !deferred.contains(&leaf.guid))
 }
 
 fn lacked_by(storage: &Storage, is_meant: impl Fn(&Leaf) -> bool) -> Option<(Txg, Txg)> {
@@ -50,7 +50,7 @@ pub(super) fn defer(syncing: &mut Syncing<'_>, scan: &Scan) -> Result<bool> {
     if scan.examined < scan.to_examine / HARDLY_BEGUN {
         return Ok(false);
     }
-    let vdevs = syncing.inner.storage.vdevs();
+    let vdevs = syncing.inner.storage().vdevs();
     let written = vdevs.tops().iter().flat_map(storage::TopVdev::written);
     let uncovered = written.filter(|leaf| !super::covers(scan, leaf.health.missing().bounds()));
     let guids: Vec<u64> = uncovered.map(|leaf| leaf.guid).collect();
@@ -65,7 +65,7 @@ pub(super) fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
     syncing.cancel_rebuilds()?;
     syncing.end_deferring()?;
     syncing.inner.happened("resilver_start", &[]);
-    let (first, end) = lacking(&syncing.inner.storage).ok_or(Error::NotScrubbing)?;
+    let (first, end) = lacking(syncing.inner.storage()).ok_or(Error::NotScrubbing)?;
     let mut scan = super::begun(syncing)?;
     scan.func = ScanFunc::Resilver;
     // When a block was copied from a removed vdev, its birth does not tell.
@@ -105,7 +105,7 @@ pub(super) fn write(inner: &Inner, missed: Vec<Missed>, txg: Txg) -> Result<Opti
         if syncing.txg.0 > txg.0 + 2 {
             return Ok(None);
         }
-        write_all(&syncing.inner.storage, missed).map(Some)
+        write_all(syncing.inner.storage(), missed).map(Some)
     })
 }
 
@@ -133,7 +133,7 @@ pub(super) fn logs(inner: &Inner, view: &View, end: Txg) -> Result<bool> {
             if syncing.txg.0 > txg.0 + 2 {
                 return Ok(false);
             }
-            log(&syncing.inner.storage, root, end)?;
+            log(syncing.inner.storage(), root, end)?;
         }
         Ok(true)
     })
@@ -177,7 +177,7 @@ pub(super) fn finish(inner: &Arc<Inner>) -> Result<Option<Scan>> {
         }
     };
     inner.end_replacing()?;
-    match deferred && lacking(&inner.storage).is_some() {
+    match deferred && lacking(inner.storage()).is_some() {
         true => inner.run(begin).map(Some),
         false => Ok(None),
     }
@@ -188,12 +188,12 @@ fn empty_lists(syncing: &mut Syncing<'_>) -> Result<Option<bool>> {
     if syncing.is_freeing() {
         return Ok(None);
     }
-    let scan = syncing.inner.scrub.lock().progress.as_ref().map(|progress| progress.scan);
+    let scan = syncing.inner.scrubber().lock().progress.as_ref().map(|progress| progress.scan);
     let Some(scan) = scan.filter(Scan::is_resilvering) else { return Ok(Some(false)) };
     // What only a checkpoint reaches was not visited.
     if scan.errors == 0 && !syncing.has_checkpoint() && syncing.copy_again()? {
         let written: Vec<_> =
-            syncing.inner.storage.vdevs().tops().iter().flat_map(|top| top.written()).collect();
+            syncing.inner.storage().vdevs().tops().iter().flat_map(|top| top.written()).collect();
         for leaf in written {
             if syncing.is_deferred(leaf.guid) {
                 continue;

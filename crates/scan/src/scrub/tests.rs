@@ -59,7 +59,7 @@ fn what_a_scrub_logs_meanwhile_is_not_forgotten() {
     assert_eq!(added.expect("logged"), 2);
     forget(&pool, healed).expect("forgotten");
     assert_eq!(pool.data_errors().expect("read"), [at(2), at(3)]);
-    let found = errors::found(&pool.inner().mos).expect("read");
+    let found = errors::found(pool.inner().mos()).expect("read");
     assert_eq!(found, BTreeSet::from([at(3)]), "the log of the scrub keeps its own");
 }
 
@@ -194,7 +194,7 @@ fn a_device_that_joins_in_the_middle_of_a_resilver_waits_for_its_end() {
     drop(pool.attach(old, Arc::new(second)).expect("attached"));
     pool.run(|syncing| {
         resilver::begin(syncing)?;
-        let mut state = syncing.inner.scrub.lock();
+        let mut state = syncing.inner.scrubber().lock();
         let progress = state.progress.as_mut().expect("begun");
         progress.scan.examined = progress.scan.to_examine / 2;
         Ok(())

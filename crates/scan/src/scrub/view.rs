@@ -28,7 +28,7 @@ fn root_of(id: ObjectId, phys: &DslDataset) -> Root {
 impl View {
     fn fresh(inner: &Inner) -> Result<View> {
         let (txg, root) = inner.committed();
-        let mos = Objset::open(inner.storage.clone(), Arc::default(), root)?;
+        let mos = Objset::open(inner.storage().clone(), Arc::default(), root)?;
         Ok(View { txg, root, mos, roots: Vec::new() })
     }
 

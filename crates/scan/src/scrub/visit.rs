@@ -35,13 +35,13 @@ pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
             Err(error) => ended = Err(error),
         }
     }
-    let mut state = inner.scrub.lock();
+    let mut state = inner.scrubber().lock();
     state.running = false;
     if let Err(error) = ended {
         tracing::error!(%error, "the scrub stops");
         state.failed = Some(error.to_string());
     }
-    inner.scrub.changed.notify_all();
+    inner.scrubber().changed.notify_all();
 }
 
 /// Carries one scan out; gives the one that begins after it.
@@ -59,10 +59,10 @@ fn carry_out(inner: &Arc<Inner>, scan: Scan) -> Result<Option<Scan>> {
 /// Blocks lost earlier that this scrub did not come upon: it may have been about others only. `None` if it was told to
 /// end.
 fn still_lost(inner: &Inner) -> Result<Option<BTreeSet<DataError>>> {
-    let found = errors::found(&inner.mos)?;
-    let mut older = errors::read(&inner.mos)?;
+    let found = errors::found(inner.mos())?;
+    let mut older = errors::read(inner.mos())?;
     older.retain(|error| !found.contains(error));
-    look_again(inner, &older, &|| inner.scrub.order() == Order::Go)
+    look_again(inner, &older, &|| inner.scrubber().order() == Order::Go)
 }
 
 /// Reads these blocks again; returns those that are still damaged. `None` when `goes_on` returns false.
@@ -82,7 +82,7 @@ pub(super) fn look_again(
             let may_name = |root: &&Root| {
                 // If this cannot be determined, the block is read.
                 root.owner == error.dataset
-                    || errors::head_of(&inner.mos, root.owner).map_or(true, |head| head == error.dataset)
+                    || errors::head_of(inner.mos(), root.owner).map_or(true, |head| head == error.dataset)
             };
             let mut unseen = sure.roots.iter().filter(|root| !seen.contains(&root.owner));
             let Some(root) = unseen.find(may_name) else { break };
@@ -104,9 +104,9 @@ pub(super) fn look_again(
 
 /// Whether the block that `error` names is in the tree of `root` and cannot be read.
 fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
-    Walk::towards(&inner.storage, root, error.target()).any(|item| match item {
+    Walk::towards(inner.storage(), root, error.target()).any(|item| match item {
         Item::Block(place, block) => {
-            place.target() == error.target() && inner.storage.verify_copies(&block).lost
+            place.target() == error.target() && inner.storage().verify_copies(&block).lost
         }
         Item::Unreadable(place, _) => place.target() == error.target(),
         Item::Embedded(..) => false,
@@ -115,7 +115,7 @@ fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
 
 /// In the sync thread: the scrub came to its end. `lost` are blocks that it did not come upon.
 fn finish(syncing: &mut Syncing<'_>, lost: BTreeSet<DataError>) -> Result<()> {
-    let scan = syncing.inner.scrub.lock().progress.as_ref().map(|progress| progress.scan);
+    let scan = syncing.inner.scrubber().lock().progress.as_ref().map(|progress| progress.scan);
     // A scan that was ended before is noted already.
     let Some(scan) = scan.filter(Scan::is_scrubbing) else { return Ok(()) };
     super::end(syncing, scan, ScanState::Finished)?;
@@ -172,7 +172,7 @@ struct At {
 impl Visit<'_> {
     /// A view that can be relied on; none if the visit is to end.
     fn view(&self, last: Option<View>) -> Result<Option<View>> {
-        View::sure(self.inner, last, &|| self.inner.scrub.order() == Order::Go)
+        View::sure(self.inner, last, &|| self.inner.scrubber().order() == Order::Go)
     }
 
     /// Visits every dataset. `false` if it was stopped before.
@@ -187,7 +187,7 @@ impl Visit<'_> {
             }
         }
         loop {
-            let goes_on = || self.inner.scrub.order() == Order::Go;
+            let goes_on = || self.inner.scrubber().order() == Order::Go;
             let Some(view) = View::sure_of_all(self.inner, None, &goes_on)? else { return Ok(false) };
             if !self.scan.is_resilvering() || resilver::logs(self.inner, &view, self.scan.max_txg)? {
                 return Ok(true);
@@ -197,7 +197,7 @@ impl Visit<'_> {
 
     /// Where the visit is; `None` if it is in no dataset.
     fn at(&self) -> Option<At> {
-        let state = self.inner.scrub.lock();
+        let state = self.inner.scrubber().lock();
         let progress = state.progress.as_ref()?;
         let scan = &progress.scan;
         let [owner, object, _, blkid] = scan.bookmark;
@@ -227,7 +227,7 @@ impl Visit<'_> {
             };
             let root = Root { since: Txg(at.bounds[0]), ..root };
             let start = mark.clone().or_else(|| Place::before(Arc::new(root.clone()), at.next.0, at.next.1));
-            let mut walk = Walk::after(&self.inner.storage, &root, start);
+            let mut walk = Walk::after(self.inner.storage(), &root, start);
             match self.chunks(&mut walk, &at, &view, &mut mark)? {
                 Chunks::Ends => return Ok(false),
                 Chunks::All if order::done(self.inner, at.owner)? => {
@@ -249,7 +249,7 @@ impl Visit<'_> {
         view: &View,
         mark: &mut Option<Place>,
     ) -> Result<Chunks> {
-        while self.inner.scrub.order() == Order::Go {
+        while self.inner.scrubber().order() == Order::Go {
             let started = Instant::now();
             let (blocks, last) = self.gather(walk, at);
             let chunk = match self.sweep(blocks, view)? {
@@ -321,7 +321,7 @@ impl Visit<'_> {
         let mut blocks = blocks.into_iter().peekable();
         let mut chunk = Vec::with_capacity(blocks.len());
         while blocks.peek().is_some() {
-            if self.inner.scrub.order() != Order::Go {
+            if self.inner.scrubber().order() != Order::Go {
                 return Ok(Swept::Ends);
             }
             let mut bytes = 0;
@@ -346,7 +346,7 @@ impl Visit<'_> {
 
     /// Reads these blocks, several at once.
     fn verify(&self, blocks: impl Iterator<Item = Gathered>) -> Vec<Seen> {
-        let storage = &self.inner.storage;
+        let storage = self.inner.storage();
         let readers = storage.readers();
         let resilvers = self.scan.is_resilvering();
         let mut part = Vec::new();
@@ -374,7 +374,7 @@ impl Visit<'_> {
     }
 
     fn count_repaired(&self, bytes: u64) {
-        if let Some(progress) = self.inner.scrub.lock().progress.as_mut().filter(|_| bytes > 0) {
+        if let Some(progress) = self.inner.scrubber().lock().progress.as_mut().filter(|_| bytes > 0) {
             progress.scan.processed += bytes;
             progress.is_newer = true;
         }
@@ -401,7 +401,7 @@ impl Visit<'_> {
             if syncing.txg.0 > txg.0 + 2 {
                 return Ok(None);
             }
-            let storage = &syncing.inner.storage;
+            let storage = syncing.inner.storage();
             let repair = |bad: &Vec<BadCopy>| match storage.repair(bad) {
                 Ok(bytes) => bytes,
                 Err(error) => {
@@ -416,7 +416,7 @@ impl Visit<'_> {
     /// Enters a chunk in the books, with how many blocks are lost. `false`: another dataset took the place of
     /// its own meanwhile, and may hold other blocks before that place.
     fn enter(&mut self, chunk: &[Seen], lost: u64, owner: ObjectId, last: &Place) -> bool {
-        let mut state = self.inner.scrub.lock();
+        let mut state = self.inner.scrubber().lock();
         let Some(progress) = state.progress.as_mut().filter(|progress| progress.scan.objset() == owner)
         else {
             return false;
