@@ -188,6 +188,24 @@ fn helper(live: &Live, words: &[&str]) -> Done {
     live.command(words).arg0("mount.zfs").output().expect("it starts").into()
 }
 
+/// `tank/leg` is mounted again at once, though what was asked of it before is still being done: by a pool that is slow.
+fn expect_mounted_again_at_once(live: &Live, at: &Path) {
+    let to = at.to_str().expect("text");
+    let slow = ["zfs_txg_timeout=3600", "zfs_delay_min_dirty_percent=0", "zfs_delay_scale=1000000000000"];
+    for value in slow {
+        live.run(&["tune", "tank", value]).good();
+    }
+    helper(live, &["tank/leg", to]).good();
+    for n in 0..10 {
+        fs::write(at.join(format!("{n}")), b"goes").expect("written");
+    }
+    (0..10).for_each(|n| fs::remove_file(at.join(format!("{n}"))).expect("removed"));
+    umount(at);
+    helper(live, &["tank/leg", to]).good();
+    umount(at);
+    live.run(&["tune", "tank", "zfs_delay_scale=0"]).good();
+}
+
 #[test]
 fn mount_8_mounts_what_has_a_legacy_mountpoint() {
     let Some(live) = Live::with_tank(128) else { return };
@@ -223,20 +241,7 @@ fn mount_8_mounts_what_has_a_legacy_mountpoint() {
     assert_eq!(live.get("mounted", "tank/leg"), "no");
     live.run(&["zfs", "unmount", "tank/leg"]).refused("cannot unmount 'tank/leg': not currently mounted");
 
-    // It may be mounted again at once, though what was asked of it before is still being done: by a pool that is slow.
-    let slow = ["zfs_txg_timeout=3600", "zfs_delay_min_dirty_percent=0", "zfs_delay_scale=1000000000000"];
-    for value in slow {
-        live.run(&["tune", "tank", value]).good();
-    }
-    helper(&live, &["tank/leg", to]).good();
-    for n in 0..10 {
-        fs::write(at.join(format!("{n}")), b"goes").expect("written");
-    }
-    (0..10).for_each(|n| fs::remove_file(at.join(format!("{n}"))).expect("removed"));
-    umount(&at);
-    helper(&live, &["tank/leg", to]).good();
-    umount(&at);
-    live.run(&["tune", "tank", "zfs_delay_scale=0"]).good();
+    expect_mounted_again_at_once(&live, &at);
 
     let refused = helper(&live, &["tank/own", to]);
     let lines = "filesystem 'tank/own' cannot be mounted using 'mount'.\n\

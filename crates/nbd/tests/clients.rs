@@ -1,6 +1,8 @@
 //! Clients of a served volume: those that follow the protocol, and those that violate it.
 
 mod encrypted;
+#[path = "../../front/tests/served/mod.rs"]
+mod served;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nbd::{Address, Export, Serving, StartError, Tls};
-use pool::{CreateSpec, NewFilesystem, Options, Pool};
-use storage::host::{Access, Disk, FileDisk};
+use served::Served;
 use zpl::{Volume, volume_initialiser};
 
 const MIB: u64 = 1 << 20;
@@ -19,8 +20,7 @@ const OPTION: u64 = 0x4948_4156_454f_5054;
 
 /// A pool in a file with a volume of 16 MiB, which is served.
 struct Bed {
-    folder: tempfile::TempDir,
-    pool: Arc<Pool>,
+    served: Served,
     serving: Option<Serving>,
 }
 
@@ -30,34 +30,26 @@ impl Bed {
     }
 
     fn with(read_only: bool, tls: Option<Tls>) -> Bed {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk");
-        std::fs::File::create(&path).unwrap().set_len(128 * MIB).unwrap();
-        let disk: Arc<dyn Disk> =
-            Arc::new(FileDisk::open(&path, Access::ReadWrite { exclusive: true }).unwrap());
-        let options = Options::default();
-        let plain = NewFilesystem::plain(&options.host);
-        let spec = CreateSpec::new("tank", vec![disk], plain, zpl::initialiser());
-        let pool = Arc::new(Pool::create(spec, options).unwrap());
-        pool.create_volume(
+        let served = Served::new();
+        let new = served.pool().create_volume(
             "tank/vol",
             Vec::new(),
             Default::default(),
             volume_initialiser(16 * MIB, 16 << 10),
-        )
-        .unwrap();
-        let weak = Arc::downgrade(&pool);
+        );
+        new.unwrap();
+        let weak = Arc::downgrade(served.pool());
         let open = move |name: &str| {
             let pool = weak.upgrade().ok_or("no pool")?;
             Volume::open(pool.open(name).map_err(|e| e.to_string())?).map_err(|e| e.to_string())
         };
         let export = Export::new("tank/vol", read_only, Arc::new(open)).encrypted(tls);
-        let serving = Serving::start(export, &Address::Unix(folder.path().join("sock"))).unwrap();
-        Bed { folder, pool, serving: Some(serving) }
+        let serving = Serving::start(export, &Address::Unix(served.path("sock"))).unwrap();
+        Bed { served, serving: Some(serving) }
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.path().join("sock")
+        self.served.path("sock")
     }
 
     fn serving(&self) -> &Serving {
@@ -87,18 +79,7 @@ impl Bed {
     fn end(mut self) {
         self.serving.take().unwrap().stop();
         assert!(!self.socket().exists());
-        let pool = Arc::try_unwrap(self.pool).ok().expect("nobody has the pool any more");
-        let mut findings = Vec::new();
-        scan::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
-        assert!(findings.is_empty(), "{findings:#?}");
-        pool.export().unwrap();
-        let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
-        let out =
-            std::process::Command::new(oracle).arg("tank").arg(self.folder.path().join("disk")).output();
-        let out = out.unwrap();
-        // 2: zdb is not installed here.
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success() || out.status.code() == Some(2), "{said}");
+        self.served.judge(&[]);
     }
 }
 
@@ -450,12 +431,12 @@ fn a_socket_is_made_only_where_none_is_listened_to_and_nothing_else_lies() {
     let export = || Export::new("tank/vol", false, Arc::new(|_: &str| Err("no".into())));
     let start = |path: PathBuf| Serving::start(export(), &Address::Unix(path));
     assert!(matches!(start(bed.socket()), Err(StartError::InUse(_))));
-    let file = bed.folder.path().join("file");
+    let file = bed.served.path("file");
     std::fs::write(&file, b"mine").unwrap();
     assert!(matches!(start(file.clone()), Err(StartError::NoSocket(_))));
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
-    assert!(matches!(start(bed.folder.path().join("x".repeat(120))), Err(StartError::PathTooLong(_))));
-    let dead = bed.folder.path().join("dead");
+    assert!(matches!(start(bed.served.path("x".repeat(120))), Err(StartError::PathTooLong(_))));
+    let dead = bed.served.path("dead");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     let serving = start(dead.clone()).unwrap();
     // The client gets an error for an export that cannot be opened.

@@ -1,13 +1,16 @@
 //! Clients of all kinds against a served file system: those that keep to the protocol, and those that do not.
 
+#[path = "../../front/tests/served/mod.rs"]
+mod served;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nfs::{Export, Rules, Serving};
-use pool::{CreateSpec, NewFilesystem, Options, Pool};
-use storage::host::{Access, Disk, FileDisk};
+use pool::Pool;
+use served::Served;
 use zpl::Filesystem;
 
 const MIB: u64 = 1 << 20;
@@ -37,8 +40,7 @@ const STALE: u32 = 70;
 
 /// A pool in a file with the file system `tank`, which is served.
 struct Bed {
-    folder: tempfile::TempDir,
-    pool: Arc<Pool>,
+    served: Served,
     export: Arc<Export>,
     serving: Option<Serving>,
     /// Notices for other caches.
@@ -47,18 +49,10 @@ struct Bed {
 
 impl Bed {
     fn new(rules: &str) -> Bed {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk");
-        std::fs::File::create(&path).unwrap().set_len(128 * MIB).unwrap();
-        let disk: Arc<dyn Disk> =
-            Arc::new(FileDisk::open(&path, Access::ReadWrite { exclusive: true }).unwrap());
-        let options = Options::default();
-        let plain = NewFilesystem::plain(&options.host);
-        let spec = CreateSpec::new("tank", vec![disk], plain, zpl::initialiser());
-        let pool = Arc::new(Pool::create(spec, options).unwrap());
+        let served = Served::new();
         let told = Arc::new(Mutex::new(Vec::new()));
-        let (export, serving) = serve(&pool, rules, &told);
-        let bed = Bed { folder, pool, export, serving: Some(serving), told };
+        let (export, serving) = serve(served.pool(), rules, &told);
+        let bed = Bed { served, export, serving: Some(serving), told };
         // Users may make files in the root.
         bed.fs(|fs| {
             fs.setattr(fs.root(), &zpl::SetAttr { mode: Some(0o777), ..Default::default() }).unwrap()
@@ -67,7 +61,7 @@ impl Bed {
     }
 
     fn fs<T>(&self, with: impl FnOnce(&Filesystem) -> T) -> T {
-        with(&Filesystem::open(self.pool.open("tank").unwrap()).unwrap())
+        with(&Filesystem::open(self.served.pool().open("tank").unwrap()).unwrap())
     }
 
     fn address(&self) -> SocketAddr {
@@ -81,24 +75,14 @@ impl Bed {
     /// The server ends and starts again.
     fn restart(&mut self, rules: &str) {
         self.serving = None;
-        let (export, serving) = serve(&self.pool, rules, &self.told);
+        let (export, serving) = serve(self.served.pool(), rules, &self.told);
         (self.export, self.serving) = (export, Some(serving));
     }
 
     fn judge(mut self) {
         self.serving = None;
         drop(self.export);
-        let pool = Arc::try_unwrap(self.pool).ok().expect("nobody has the pool any more");
-        let mut findings = Vec::new();
-        scan::check::check(&pool, &mut |finding| findings.push(finding.to_string())).unwrap();
-        assert!(findings.is_empty(), "{findings:#?}");
-        pool.export().unwrap();
-        let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
-        let disk = self.folder.path().join("disk");
-        let out = std::process::Command::new(oracle).args(["--quick", "tank"]).arg(disk).output().unwrap();
-        // 2: zdb is not installed here.
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success() || out.status.code() == Some(2), "{said}");
+        self.served.judge(&["--quick"]);
     }
 }
 
@@ -501,7 +485,7 @@ fn snapshots_are_below_zfs_and_nothing_is_changed_there() {
     let root = client.mount("/tank").unwrap();
     let file = client.create(&root, "file", 0o644).unwrap();
     client.write(&file, 0, b"before", 2).unwrap();
-    bed.pool.snapshot(&["tank@then".to_owned()], &[]).unwrap();
+    bed.served.pool().snapshot(&["tank@then".to_owned()], &[]).unwrap();
     client.write(&file, 0, b"after!", 2).unwrap();
     let control = client.lookup(&root, ".zfs").unwrap();
     let snapshots = client.lookup(&control, "snapshot").unwrap();
@@ -518,7 +502,7 @@ fn snapshots_are_below_zfs_and_nothing_is_changed_there() {
     assert_eq!(client.mount("/tank/.zfs/snapshot/then"), Ok(then));
     // The export closes the snapshot when a command needs it closed.
     drop(bed.export.hold_off());
-    bed.pool.destroy_snapshots(&["tank@then".to_owned()], false).unwrap();
+    bed.served.pool().destroy_snapshots(&["tank@then".to_owned()], false).unwrap();
     assert_eq!(client.read(&old, 0, 6), Err(STALE));
     bed.judge();
 }

@@ -4,6 +4,7 @@ mod scripted;
 
 use std::time::Duration;
 
+use format::ObjectId;
 use pool::props::Value;
 use pool::{Error, Layout, Pool};
 use scripted::{SIZE, content, options, read, write};
@@ -17,18 +18,33 @@ fn imported(script: &Script) -> Pool {
     scripted::imported(script.disks(), options())
 }
 
+/// The operations of a txg that writes a second object.
+fn operations() -> usize {
+    let script = Script::new();
+    let pool = created(&script);
+    write(&pool, 1).unwrap();
+    pool.sync().unwrap();
+    script.forget();
+    write(&pool, 2).unwrap();
+    pool.sync().unwrap();
+    script.op_count()
+}
+
+/// What a sync acknowledged survives a power cut.
+fn expect_both_durable(script: &Script, objects: [ObjectId; 2], from_op: usize) {
+    let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
+    let pool = imported(&after);
+    let contents = objects.map(|object| read(&pool, object));
+    assert_eq!(contents, [content(1), content(2)], "operation {from_op}");
+    let mut found = Vec::new();
+    scan::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
+    assert!(found.is_empty(), "operation {from_op}: {found:?}");
+    pool.export().unwrap();
+}
+
 /// A device that refuses from each operation of a txg on, then is repaired: the txg becomes the pool's state, whole.
 fn goes_on_after(can_be_read: bool, fault: impl Fn(usize) -> Fault) {
-    let ops = {
-        let script = Script::new();
-        let pool = created(&script);
-        write(&pool, 1).unwrap();
-        pool.sync().unwrap();
-        script.forget();
-        write(&pool, 2).unwrap();
-        pool.sync().unwrap();
-        script.op_count()
-    };
+    let ops = operations();
     let mut suspensions = 0;
     for from_op in 0..ops {
         let script = Script::new();
@@ -74,19 +90,8 @@ fn goes_on_after(can_be_read: bool, fault: impl Fn(usize) -> Fault) {
             syncing.join().unwrap().unwrap();
         });
         assert_eq!(pool.trouble(), None, "operation {from_op}");
-        // What a sync acknowledged survives a power cut.
-        let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
         drop(pool);
-        let pool = imported(&after);
-        assert_eq!(
-            (read(&pool, first), read(&pool, second)),
-            (content(1), content(2)),
-            "operation {from_op}"
-        );
-        let mut found = Vec::new();
-        scan::check::check(&pool, &mut |finding| found.push(finding)).unwrap();
-        assert!(found.is_empty(), "operation {from_op}: {found:?}");
-        pool.export().unwrap();
+        expect_both_durable(&script, [first, second], from_op);
     }
     assert!(suspensions > ops / 3, "{suspensions} of {ops} operations suspended the pool");
 }

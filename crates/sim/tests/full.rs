@@ -262,6 +262,25 @@ fn overwrites_under_snapshots_fill_a_pool() {
     }
 }
 
+/// Nothing is added to the file system, nor to file `id`, which is called `f`.
+fn expect_files_to_be_refused(fs: &zpl::Filesystem, id: ObjectId) {
+    let root = fs.root();
+    let [file, directory] = [FileKind::Regular, FileKind::Directory].map(|kind| NewNode::new(kind, 0o755));
+    let link = NewNode::new(FileKind::Symlink, 0o777);
+    let refused = [
+        ("create", fs.create(root, b"new", &file).map(drop)),
+        ("mkdir", fs.create(root, b"new", &directory).map(drop)),
+        ("symlink", fs.symlink(root, b"new", &link, b"target").map(drop)),
+        ("link", fs.link(id, root, b"new")),
+        ("rename", fs.rename(root, b"f", root, b"new", zpl::Replace::Refused)),
+        ("write", fs.write(id, 0, &[1; 4096])),
+        ("setxattr", fs.xattr_set(id, b"user.a", &[1; 3000], XattrMode::Either)),
+    ];
+    for (what, result) in refused {
+        assert!(matches!(result, Err(Error::NoSpace)), "{what}: {result:?}");
+    }
+}
+
 #[test]
 fn a_full_pool_refuses_additions_and_allows_frees_and_changes() {
     for ashift in [9, 13] {
@@ -272,23 +291,7 @@ fn a_full_pool_refuses_additions_and_allows_frees_and_changes() {
             story.fs().write(id, number * STEP, &noise(STEP as usize, number))
         });
         until_full(&mut story, |story, number| make(story, &format!("small{number}")).map(drop));
-        let fs = story.fs().clone();
-        let root = fs.root();
-        let [file, directory] =
-            [FileKind::Regular, FileKind::Directory].map(|kind| NewNode::new(kind, 0o755));
-        let link = NewNode::new(FileKind::Symlink, 0o777);
-        let refused = [
-            ("create", fs.create(root, b"new", &file).map(drop)),
-            ("mkdir", fs.create(root, b"new", &directory).map(drop)),
-            ("symlink", fs.symlink(root, b"new", &link, b"target").map(drop)),
-            ("link", fs.link(id, root, b"new")),
-            ("rename", fs.rename(root, b"f", root, b"new", zpl::Replace::Refused)),
-            ("write", fs.write(id, 0, &[1; 4096])),
-            ("setxattr", fs.xattr_set(id, b"user.a", &[1; 3000], XattrMode::Either)),
-        ];
-        for (what, result) in refused {
-            assert!(matches!(result, Err(Error::NoSpace)), "{what}: {result:?}");
-        }
+        expect_files_to_be_refused(story.fs(), id);
         let pool = story.pool();
         pool.sync().unwrap();
         // What one transaction might have taken is still there. A reservation takes the rest.
@@ -327,7 +330,6 @@ fn a_full_pool_refuses_additions_and_allows_frees_and_changes() {
         for (what, result) in done {
             assert!(result.is_ok(), "{what}: {result:?}");
         }
-        drop(fs);
         expect_whole(&mut story);
         story.fs().truncate(story.fs().resolve(b"/f", true).unwrap(), STEP).unwrap();
         empty(&mut story);

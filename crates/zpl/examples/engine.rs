@@ -176,30 +176,47 @@ fn copy(dir: &Path, files: &[Vec<u8>]) -> (f64, f64) {
     (write, read)
 }
 
-fn main() {
-    let mut args = std::env::args().skip(1);
-    let (mut copies, mut reads, mut readers) = (1usize, 1usize, 1usize);
-    let (mut runs, mut options) = (1usize, Options::default());
-    let (mut only, mut suite, mut paths) = (None, None, Vec::new());
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--copies" => copies = args.next().and_then(|n| n.parse().ok()).expect("--copies N"),
-            "--reads" => reads = args.next().and_then(|n| n.parse().ok()).expect("--reads N"),
-            "--readers" => readers = args.next().and_then(|n| n.parse().ok()).expect("--readers N"),
-            "--runs" => runs = args.next().and_then(|n| n.parse().ok()).expect("--runs N"),
-            "--dirty-max" => {
-                let mib: u64 = args.next().and_then(|n| n.parse().ok()).expect("--dirty-max MIB");
-                options.dirty_max = mib << 20;
+/// The command line.
+#[derive(Default)]
+struct Asked {
+    copies: usize,
+    reads: usize,
+    readers: usize,
+    runs: usize,
+    options: Options,
+    only: Option<String>,
+    suite: Option<Suite>,
+    paths: Vec<PathBuf>,
+}
+
+impl Asked {
+    fn read(mut args: impl Iterator<Item = String>) -> Asked {
+        let mut asked = Asked { copies: 1, reads: 1, readers: 1, runs: 1, ..Asked::default() };
+        while let Some(arg) = args.next() {
+            let mut number = || args.next().and_then(|n| n.parse().ok()).expect("a number");
+            match arg.as_str() {
+                "--copies" => asked.copies = number(),
+                "--reads" => asked.reads = number(),
+                "--readers" => asked.readers = number(),
+                "--runs" => asked.runs = number(),
+                "--dirty-max" => asked.options.dirty_max = (number() as u64) << 20,
+                "--engine" => {
+                    let word = args.next().expect("--engine NAME");
+                    asked.options.gzip_engine =
+                        Some(GzipEngine::named(&word).expect("auto, libdeflate or isal"));
+                }
+                "--encryption" => asked.suite = Some(suite_named(&args.next().expect("--encryption SUITE"))),
+                "--only" => asked.only = args.next(),
+                path => asked.paths.push(PathBuf::from(path)),
             }
-            "--engine" => {
-                let word = args.next().expect("--engine NAME");
-                options.gzip_engine = Some(GzipEngine::named(&word).expect("auto, libdeflate or isal"));
-            }
-            "--encryption" => suite = Some(suite_named(&args.next().expect("--encryption SUITE"))),
-            "--only" => only = args.next(),
-            path => paths.push(PathBuf::from(path)),
         }
+        asked
     }
+}
+
+fn main() {
+    let Asked { copies, reads, readers, runs, options, only, suite, paths } =
+        Asked::read(std::env::args().skip(1));
     let read_all = |_| paths.iter().map(|path| std::fs::read(path).expect("the file is read"));
     let files: Vec<Vec<u8>> = (0..copies).flat_map(read_all).collect();
     let bytes: u64 = files.iter().map(|f| f.len() as u64).sum();
@@ -215,7 +232,7 @@ fn main() {
     let half = |name: &str| format!("{:>7} {name:>13} {:>6} {:>6}", "codec", "work", "others");
     println!("{:<12}{} {}", "", half("write"), half("cold read"));
     for (name, setting) in settings() {
-        if only.as_ref().is_some_and(|only: &String| !only.split(',').any(|n| n == name)) {
+        if only.as_ref().is_some_and(|only| !only.split(',').any(|n| n == name)) {
             continue;
         }
         let fast = matches!(setting.algorithm, Compression::Off | Compression::Zle | Compression::Lz4);

@@ -117,25 +117,39 @@ impl Filesystem {
         let dir_object = self.directory(dir)?;
         let found = self.find(&dir_object, name)?.ok_or(Error::NotFound)?;
         let nodes = self.inner.nodes.write_all(&[dir, found.id]);
-        let (dir_object, mut parent) = self.directory_for_change(dir)?;
-        let (object, mut znode) = self.node_for_change(found.id)?;
+        let (dir_object, parent) = self.directory_for_change(dir)?;
+        let (object, znode) = self.node_for_change(found.id)?;
         if is_kind(&znode, FileKind::Directory) {
             return Err(Error::IsDir);
         }
         check_removable(&parent, &znode, by)?;
+        let free_next = self.remove_link((dir_object, parent), found.name, (object, znode))?;
+        drop((nodes, names));
+        self.free_next(found.id, free_next);
+        Ok(())
+    }
+
+    /// Removes a name from its directory, and a link from the object that it leads to. The caller holds the locks of both.
+    /// Returns whether the object is to be freed next.
+    fn remove_link(
+        &self,
+        (dir, mut parent): (Arc<Object>, Znode),
+        name: Vec<u8>,
+        (object, mut znode): (Arc<Object>, Znode),
+    ) -> Result<bool> {
+        let is_dir = is_kind(&znode, FileKind::Directory);
         let now = self.now();
         parent.size = parent.size.saturating_sub(1);
+        parent.links = parent.links.saturating_sub(is_dir.into());
         modified(&mut parent, now);
         let fate = self.lose_link(&object, &mut znode, now)?;
 
         let tx = self.begin(Hold::free())?;
-        zap::remove(&dir_object, &tx, &found.name)?;
-        self.store(&dir_object, &tx, &parent)?;
+        zap::remove(&dir, &tx, &name)?;
+        self.store(&dir, &tx, &parent)?;
         let free_next = self.meet(&tx, &object, &znode, fate)?;
-        self.note_names(&tx, || Body::Remove { dir, name: found.name.clone(), is_dir: false });
-        drop((tx, nodes, names));
-        self.free_next(found.id, free_next);
-        Ok(())
+        self.note_names(&tx, || Body::Remove { dir: dir.id(), name, is_dir });
+        Ok(free_next)
     }
 
     /// Removes an empty directory.
@@ -165,24 +179,14 @@ impl Filesystem {
                 continue;
             }
             let nodes = self.inner.nodes.write_all(&[dir, found.id]);
-            let (dir_object, mut parent) = self.directory_for_change(dir)?;
-            let (object, mut znode) = self.directory_for_change(found.id)?;
+            let (dir_object, parent) = self.directory_for_change(dir)?;
+            let (object, znode) = self.directory_for_change(found.id)?;
             check_removable(&parent, &znode, by)?;
             if zap::count(&object)? != 0 {
                 return Err(Error::NotEmpty);
             }
-            let now = self.now();
-            parent.size = parent.size.saturating_sub(1);
-            parent.links = parent.links.saturating_sub(1);
-            modified(&mut parent, now);
-            let fate = self.lose_link(&object, &mut znode, now)?;
-
-            let tx = self.begin(Hold::free())?;
-            zap::remove(&dir_object, &tx, &found.name)?;
-            self.store(&dir_object, &tx, &parent)?;
-            let free_next = self.meet(&tx, &object, &znode, fate)?;
-            self.note_names(&tx, || Body::Remove { dir, name: found.name.clone(), is_dir: true });
-            drop((tx, nodes, names));
+            let free_next = self.remove_link((dir_object, parent), found.name, (object, znode))?;
+            drop((nodes, names));
             self.free_next(found.id, free_next);
             return Ok(());
         }

@@ -107,40 +107,9 @@ impl Story {
         let name = self.name();
         let taken = self.model.nodes[dir].entries.get(&name).copied();
         let dir_id = self.model.nodes[dir].id;
-        match self.below(16) {
-            0..=2 => {
-                let kind = [FileKind::Regular, FileKind::Directory, FileKind::Fifo][self.below(3)];
-                let mode = [0o644, 0o755, 0o4711, 0o604][self.below(4)];
-                let made = fs.create(dir_id, &name, &NewNode::new(kind, mode));
-                assert_eq!(errno(&made), if taken.is_some() { 17 } else { 0 });
-                if let Ok(id) = made {
-                    let node = self.model.add(kind, mode, id);
-                    self.model.nodes[dir].entries.insert(name, node);
-                    self.model.nodes[dir].links += u64::from(kind == FileKind::Directory);
-                }
-            }
-            3 => {
-                let mut data = self.bytes();
-                data.truncate(fs.dataset().settings().record_size as usize);
-                let made =
-                    fs.create_with(dir_id, &name, &NewNode::new(FileKind::Regular, 0o600), data.clone());
-                assert_eq!(errno(&made), if taken.is_some() { 17 } else { 0 });
-                if let Ok(id) = made {
-                    let node = self.model.add(FileKind::Regular, 0o600, id);
-                    self.model.nodes[node].data = data;
-                    self.model.nodes[dir].entries.insert(name, node);
-                }
-            }
-            4 => {
-                let target = vec![b't'; 1 + self.below(400)];
-                let made = fs.symlink(dir_id, &name, &NewNode::new(FileKind::Symlink, 0o777), &target);
-                assert_eq!(errno(&made), if taken.is_some() { 17 } else { 0 });
-                if let Ok(id) = made {
-                    let node = self.model.add(FileKind::Symlink, 0o777, id);
-                    self.model.nodes[node].data = target;
-                    self.model.nodes[dir].entries.insert(name, node);
-                }
-            }
+        let choice = self.below(16);
+        match choice {
+            0..=4 => self.add(&fs, choice, dir, name),
             5 if !files.is_empty() => {
                 let file = self.pick(&files);
                 let done = fs.link(self.model.nodes[file].id, dir_id, &name);
@@ -150,33 +119,8 @@ impl Story {
                     self.model.nodes[file].links += 1;
                 }
             }
-            6 => {
-                let done = fs.unlink(dir_id, &name);
-                let expected = match taken {
-                    None => 2,
-                    Some(node) if self.model.nodes[node].kind == FileKind::Directory => 21,
-                    Some(_) => 0,
-                };
-                assert_eq!(errno(&done), expected);
-                if let (Ok(()), Some(node)) = (done, taken) {
-                    self.model.nodes[dir].entries.remove(&name);
-                    self.model.nodes[node].links -= 1;
-                }
-            }
-            7 => {
-                let done = fs.rmdir(dir_id, &name);
-                let expected = match taken {
-                    None => 2,
-                    Some(node) if self.model.nodes[node].kind != FileKind::Directory => 20,
-                    Some(node) if !self.model.nodes[node].entries.is_empty() => 39,
-                    Some(_) => 0,
-                };
-                assert_eq!(errno(&done), expected);
-                if done.is_ok() {
-                    self.model.nodes[dir].entries.remove(&name);
-                    self.model.nodes[dir].links -= 1;
-                }
-            }
+            6 => self.unlink(&fs, dir, &name),
+            7 => self.rmdir(&fs, dir, &name),
             8 => self.rename(&fs, dir, &name),
             9..=11 => self.change_file(&fs, &files),
             12 => {
@@ -197,6 +141,70 @@ impl Story {
                 self.forget_tree(node);
             }
             _ => {}
+        }
+    }
+
+    /// A new node: a file with content, a symbolic link, or one of another kind.
+    fn add(&mut self, fs: &Filesystem, choice: usize, dir: usize, name: Vec<u8>) {
+        let taken = self.model.nodes[dir].entries.contains_key(&name);
+        let dir_id = self.model.nodes[dir].id;
+        let (kind, mode, data, made) = match choice {
+            3 => {
+                let mut data = self.bytes();
+                data.truncate(fs.dataset().settings().record_size as usize);
+                let new = NewNode::new(FileKind::Regular, 0o600);
+                let made = fs.create_with(dir_id, &name, &new, data.clone());
+                (FileKind::Regular, 0o600, data, made)
+            }
+            4 => {
+                let target = vec![b't'; 1 + self.below(400)];
+                let made = fs.symlink(dir_id, &name, &NewNode::new(FileKind::Symlink, 0o777), &target);
+                (FileKind::Symlink, 0o777, target, made)
+            }
+            _ => {
+                let kind = [FileKind::Regular, FileKind::Directory, FileKind::Fifo][self.below(3)];
+                let mode = [0o644, 0o755, 0o4711, 0o604][self.below(4)];
+                let made = fs.create(dir_id, &name, &NewNode::new(kind, mode));
+                (kind, mode, Vec::new(), made)
+            }
+        };
+        assert_eq!(errno(&made), if taken { 17 } else { 0 });
+        if let Ok(id) = made {
+            let node = self.model.add(kind, mode, id);
+            self.model.nodes[node].data = data;
+            self.model.nodes[dir].entries.insert(name, node);
+            self.model.nodes[dir].links += u64::from(kind == FileKind::Directory);
+        }
+    }
+
+    fn unlink(&mut self, fs: &Filesystem, dir: usize, name: &[u8]) {
+        let taken = self.model.nodes[dir].entries.get(name).copied();
+        let done = fs.unlink(self.model.nodes[dir].id, name);
+        let expected = match taken {
+            None => 2,
+            Some(node) if self.model.nodes[node].kind == FileKind::Directory => 21,
+            Some(_) => 0,
+        };
+        assert_eq!(errno(&done), expected);
+        if let (Ok(()), Some(node)) = (done, taken) {
+            self.model.nodes[dir].entries.remove(name);
+            self.model.nodes[node].links -= 1;
+        }
+    }
+
+    fn rmdir(&mut self, fs: &Filesystem, dir: usize, name: &[u8]) {
+        let taken = self.model.nodes[dir].entries.get(name).copied();
+        let done = fs.rmdir(self.model.nodes[dir].id, name);
+        let expected = match taken {
+            None => 2,
+            Some(node) if self.model.nodes[node].kind != FileKind::Directory => 20,
+            Some(node) if !self.model.nodes[node].entries.is_empty() => 39,
+            Some(_) => 0,
+        };
+        assert_eq!(errno(&done), expected);
+        if done.is_ok() {
+            self.model.nodes[dir].entries.remove(name);
+            self.model.nodes[dir].links -= 1;
         }
     }
 

@@ -65,6 +65,21 @@ pub fn unlock(pool: &Pool) {
     }
 }
 
+/// What the pool of a [`Bed`] is made like.
+struct Form {
+    size: u64,
+    casesensitivity: u64,
+    normalization: u64,
+    /// It syncs only when it is asked to.
+    stepwise: bool,
+    ashift: u32,
+}
+
+impl Form {
+    const USUAL: Form =
+        Form { size: 512 << 20, casesensitivity: 0, normalization: 0, stepwise: false, ashift: 9 };
+}
+
 impl Bed {
     pub fn new(seed: u64, properties: &[(&str, u64)], casesensitivity: u64, normalization: u64) -> Bed {
         Bed::sized(512 << 20, seed, properties, casesensitivity, normalization)
@@ -72,7 +87,7 @@ impl Bed {
 
     /// One whose pool syncs only when it is asked to.
     pub fn stepwise(seed: u64, properties: &[(&str, u64)]) -> Bed {
-        Bed::made(256 << 20, seed, properties, (0, 0), true, 9)
+        Bed::made(Form { size: 256 << 20, stepwise: true, ..Form::USUAL }, seed, properties)
     }
 
     /// One whose file system is encrypted, and whose pool syncs only when it is asked to.
@@ -94,22 +109,16 @@ impl Bed {
         casesensitivity: u64,
         normalization: u64,
     ) -> Bed {
-        Bed::made(size, seed, properties, (casesensitivity, normalization), false, 9)
+        Bed::made(Form { size, casesensitivity, normalization, ..Form::USUAL }, seed, properties)
     }
 
     /// One on a disk with sectors of `1 << ashift` bytes.
     pub fn with_sectors(ashift: u32, seed: u64, properties: &[(&str, u64)]) -> Bed {
-        Bed::made(512 << 20, seed, properties, (0, 0), false, ashift)
+        Bed::made(Form { ashift, ..Form::USUAL }, seed, properties)
     }
 
-    fn made(
-        size: u64,
-        seed: u64,
-        properties: &[(&str, u64)],
-        (casesensitivity, normalization): (u64, u64),
-        stepwise: bool,
-        ashift: u32,
-    ) -> Bed {
+    fn made(form: Form, seed: u64, properties: &[(&str, u64)]) -> Bed {
+        let Form { size, casesensitivity, normalization, stepwise, ashift } = form;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         std::fs::File::create(&path).unwrap().set_len(size).unwrap();
