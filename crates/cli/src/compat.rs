@@ -10,12 +10,13 @@
 mod aux_owner;
 mod changing;
 pub(crate) mod client_input;
-mod damaged;
+pub(crate) mod damaged;
 mod dataset_value;
 pub(crate) mod dataset_values;
 mod doomed;
 mod features;
 mod history_event;
+mod import_places;
 mod importable;
 mod key_loading;
 mod key_material;

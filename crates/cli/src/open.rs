@@ -268,11 +268,16 @@ pub fn usable(around: &Surroundings) -> Result<Vec<Usable>, NotOpen> {
             let metadata = std::fs::metadata(backing_file(place));
             let kind = metadata.map_err(|source| NotOpen::NoPlace { place: place.clone(), source })?;
             let is_there = |path: &PathBuf| path == place || backing_file(path) == *place;
-            if !kind.is_dir() && !found.iter().any(|pool| pool.devices.values().any(is_there)) {
+            let copies = || found.iter().flat_map(|pool| &pool.copies).map(|copy| &copy.left_out);
+            let devices = || found.iter().flat_map(|pool| pool.devices.values());
+            if !kind.is_dir() && !devices().chain(copies()).any(is_there) {
                 std::fs::File::open(backing_file(place))
                     .map_err(|source| NotOpen::NoPlace { place: place.clone(), source })?;
                 return Err(NotOpen::no_pool(place));
             }
+        }
+        if let Some(copy) = found.iter().flat_map(|pool| &pool.copies).find(|copy| copy.is_doubtful) {
+            return Err(NotOpen::Copies(copy.clone()));
         }
         found
             .into_iter()

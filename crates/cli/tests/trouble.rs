@@ -458,3 +458,104 @@ fn looking_for_pools_where_nothing_is_fails() {
     let listed = bed.run(&["-d", "tank.img", "zfs", "list", "-H", "-o", "name"]).good();
     assert_eq!(listed, "tank\ntank/fs\n");
 }
+
+/// An image with the exported pool `tank`.
+fn exported(name: &str) -> Bed {
+    let bed = Bed::with_tank(100, &[]);
+    bed.run(&["cp", "-r", &format!("{}/src", env!("CARGO_MANIFEST_DIR")), "tank/fs:/"]).good();
+    bed.run(&["zpool", "export", "tank"]).good();
+    if name != "tank.img" {
+        std::fs::rename(bed.path("tank.img"), bed.path(name)).expect("moved");
+    }
+    bed
+}
+
+/// Overwrites labels of an image: those with these numbers.
+fn damage_labels(image: &std::path::Path, labels: &[u64]) {
+    let file = std::fs::File::options().write(true).open(image).expect("there");
+    let end = file.metadata().expect("there").len() >> 18 << 18;
+    for label in labels {
+        let start = if *label < 2 { label << 18 } else { end - ((4 - label) << 18) };
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0xa5; 4096], start + 0x4000 + 0x800)
+            .expect("written");
+    }
+}
+
+#[test]
+fn an_import_says_what_is_wrong_with_the_files_that_it_was_given() {
+    let bed = exported("tank.img");
+    let import = |place: &str| bed.run(&["zpool", "import", "-d", place]);
+    let none = "no pools available to import\n";
+    // OpenZFS is silent about folders without pools, and about files that are not there.
+    std::fs::create_dir(bed.path("empty")).expect("made");
+    for place in ["empty", "missing"] {
+        let done = import(place);
+        assert_eq!((done.status, done.err.as_str()), (0, none), "{place}");
+    }
+    std::fs::write(bed.path("text"), "no pool").expect("written");
+    let done = import("text");
+    assert_eq!((done.status, done.err), (1, format!("{none}cenote: 'text' holds no pool\n")));
+    damage_labels(&bed.path("tank.img"), &[1, 2]);
+    let done = import("tank.img");
+    let more =
+        "cenote: 2 of the 4 labels of 'tank.img' are damaged: 'cenote check tank.img' looks at the rest\n";
+    assert!(done.status == 0 && done.err == more && done.out.contains("pool: tank"), "{done:?}");
+    damage_labels(&bed.path("tank.img"), &[0, 3]);
+    let why = "'tank.img' holds no pool: its labels are damaged";
+    let done = import("tank.img");
+    assert_eq!((done.status, done.err), (1, format!("{none}cenote: {why}\n")));
+    bed.run(&["check", "tank.img"]).refused(why);
+    bed.run(&["-d", "tank.img", "zfs", "list"]).refused(why);
+}
+
+#[test]
+fn two_copies_of_a_device_are_named_and_the_right_one_is_used_or_none() {
+    let bed = exported("tank.img");
+    std::fs::copy(bed.path("tank.img"), bed.path("tank.img.copy")).expect("copied");
+    let folder = bed.path("").display().to_string();
+    // Both are of the same state, but one is where the device was last.
+    let done = bed.run(&["zpool", "import", "-d", &folder, "tank"]);
+    let (real, copy) =
+        (bed.path("tank.img").display().to_string(), bed.path("tank.img.copy").display().to_string());
+    let line = format!("cenote: '{copy}' and '{real}' are copies of one device: '{real}' is used\n");
+    assert!(done.status == 0 && done.err == line, "{done:?}");
+    assert!(bed.run(&["zpool", "status", "-P", "tank"]).good().contains(&format!("{real} ")));
+    bed.run(&["zpool", "export", "tank"]).good();
+    // Of two states the newer one is used, wherever it is.
+    std::fs::rename(&real, bed.path("a.img")).expect("moved");
+    let newer = bed.path("a.img").display().to_string();
+    let line = format!("cenote: '{copy}' and '{newer}' are copies of one device: '{newer}' is used\n");
+    let done = bed.run(&["zpool", "import", "-d", &folder]);
+    assert!(done.status == 0 && done.err == line, "{done:?}");
+    // Nothing tells which one of two equal copies is meant.
+    std::fs::copy(bed.path("a.img"), bed.path("b.img")).expect("copied");
+    std::fs::remove_file(&copy).expect("removed");
+    let other = bed.path("b.img").display().to_string();
+    let said = |used: &str, left: &str| format!("'{left}' and '{used}' are copies of one device");
+    let done = bed.run(&["zpool", "import", "-d", &folder, "tank"]);
+    let refused = [said(&newer, &other), said(&other, &newer)];
+    assert!(done.status == 1 && refused.iter().any(|line| done.err.contains(line)), "{done:?}");
+    assert!(done.err.contains("name only one of them with -d"), "{done:?}");
+    let done = bed.run(&["-d", &folder, "zfs", "list"]);
+    assert!(done.status == 1 && refused.iter().any(|line| done.err.contains(line)), "{done:?}");
+    bed.run(&["zpool", "import", "-d", &newer, "tank"]).good();
+    bed.run(&["zpool", "export", "tank"]).good();
+}
+
+#[test]
+fn check_names_the_files_whose_blocks_are_damaged() {
+    let bed = Bed::with_tank(100, &["compression=off"]);
+    let noise: Vec<u8> =
+        (0..40u32 << 10).flat_map(|i| (i.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
+    bed.run(&["mkdir", "tank/fs:/letters"]).good();
+    std::fs::write(bed.path("note"), &noise).expect("written");
+    bed.run(&["cp", "note", "tank/fs:/letters/note"]).good();
+    bed.run(&["zpool", "export", "tank"]).good();
+    let image = std::fs::read(bed.path("tank.img")).expect("read");
+    let at = image.windows(64).position(|part| part == &noise[4096..4160]).expect("the block") as u64;
+    let file = std::fs::File::options().write(true).open(bed.path("tank.img")).expect("there");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 64], at).expect("written");
+    let done = bed.run(&["check", "tank.img"]);
+    let line = done.out.lines().find(|line| line.contains("damaged block")).expect("a finding");
+    assert!(done.status == 1 && line.ends_with("(file 'tank/fs:/letters/note')"), "{done:?}");
+}

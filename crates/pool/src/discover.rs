@@ -5,8 +5,8 @@
 //! Source: docs/format/01-labels-uberblock.md §4.3.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use format::{Guid, Txg, label};
 use storage::host::{Access, Disk, FileDisk, backing_file, partition_of, read_table};
 
 use crate::labels::{self, Labels};
+use crate::named_places::is_same;
 
 /// Smaller files and partitions are ignored. In bytes.
 const SIZE_MIN: u64 = label::MIN_DEVICE / 2;
@@ -33,6 +34,19 @@ pub struct Found {
     pub txg: Txg,
     /// The machine that wrote it sends heartbeats.
     pub has_heartbeats: bool,
+    /// Copies of its devices in other files that were found, too.
+    pub copies: Vec<DeviceCopy>,
+}
+
+/// Two copies of one device of a pool: one of them is used, and the other one is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceCopy {
+    /// The newer one; if both are of the same txg, the one that is where the labels say that the device was last.
+    pub used: PathBuf,
+    /// The other one.
+    pub left_out: PathBuf,
+    /// Both are files of the same txg, and neither is where the device was last: nothing tells which one is meant.
+    pub is_doubtful: bool,
 }
 
 impl Found {
@@ -142,14 +156,48 @@ pub fn discover(places: &[PathBuf]) -> Vec<Found> {
         }
     }
     // If two copies of one device are found, the newer one is used.
-    seen.sort_by_key(|(_, labels)| labels.best.as_ref().map(Uberblock::rank));
+    seen.sort_by_key(|(path, labels)| worth(path, labels));
     for (path, labels) in &seen {
         if let Some(config) = current(labels) {
             enter(&mut pools, config, labels, path);
         }
     }
     reunite(&mut pools, &seen);
+    note_copies(&mut pools, &seen);
     pools.into_values().collect()
+}
+
+/// Of two copies of one device, the one that is worth more is used: the newer one, then the one in its place.
+fn worth(path: &Path, labels: &Labels) -> impl Ord + use<> {
+    let rank = labels.best.as_ref().map(Uberblock::rank);
+    (rank, current(labels).is_some_and(|config| is_in_place(config, path)))
+}
+
+/// Whether the device at `path` is where its label says that it was last.
+fn is_in_place(config: &PoolConfig, path: &Path) -> bool {
+    let own = |leaf: &&VdevConfig| config.label.as_ref().is_some_and(|guids| guids.guid == leaf.guid);
+    let last = config.tree.leaves().find(own).and_then(|leaf| leaf.path.as_ref());
+    last.is_some_and(|last| is_same(Path::new(OsStr::from_bytes(last)), path))
+}
+
+/// Notes which devices were found twice, in different files. A disk may well have several names, or be seen through its last
+/// partition.
+fn note_copies(pools: &mut BTreeMap<u64, Found>, seen: &[(PathBuf, Labels)]) {
+    for (path, labels) in seen {
+        let Some(config) = current(labels) else { continue };
+        let (Some(guids), Some(found)) = (&config.label, pools.get_mut(&config.pool_guid.0)) else {
+            continue;
+        };
+        let Some(used) = found.devices.get(&guids.guid.0).filter(|used| !is_same(used, path)) else {
+            continue;
+        };
+        if !backing_file(path).is_file() || !backing_file(used).is_file() {
+            continue;
+        }
+        let is_doubtful =
+            seen.iter().any(|(other, theirs)| other == used && worth(other, theirs) == worth(path, labels));
+        found.copies.push(DeviceCopy { used: used.clone(), left_out: path.clone(), is_doubtful });
+    }
 }
 
 fn is_candidate(path: &Path) -> bool {
@@ -168,24 +216,6 @@ pub fn partitions_of(path: &Path, disk: &FileDisk) -> Vec<FileDisk> {
     let Ok(Some(table)) = read_table(disk) else { return Vec::new() };
     let large = table.partitions.iter().filter(|partition| partition.len >= SIZE_MIN);
     large.filter_map(|partition| disk.peek_at(partition).ok()).collect()
-}
-
-/// Explains, from the partition table of the file at `path`, why no pool was found there. `None` if the file has no table.
-#[must_use]
-pub fn why_no_pool(path: &Path) -> Option<String> {
-    if partition_of(path).is_some() {
-        return FileDisk::open(path, Access::Peek).err().map(|error| error.to_string());
-    }
-    let disk = FileDisk::open(path, Access::Peek).ok().filter(|disk| !disk.is_block_device())?;
-    match read_table(&disk) {
-        Ok(None) => None,
-        Err(error) => Some(error.to_string()),
-        Ok(Some(table)) => Some(match (table.beyond.as_slice(), table.partitions.len()) {
-            ([], 1) => "its one partition holds none".to_owned(),
-            ([], count) => format!("none of its {count} partitions holds one"),
-            ([number, ..], _) => format!("its partition {number} ends beyond the end of the file"),
-        }),
-    }
 }
 
 /// The configuration in a device's labels that belongs to its newest uberblock. After a power cut, a label may hold a newer
@@ -209,6 +239,7 @@ fn enter(pools: &mut BTreeMap<u64, Found>, config: &PoolConfig, labels: &Labels,
         tops: BTreeMap::new(),
         txg,
         has_heartbeats: false,
+        copies: Vec::new(),
     });
     found.devices.insert(guids.guid.0, path.to_path_buf());
     if config.txg >= found.config.txg {

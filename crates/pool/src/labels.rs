@@ -46,6 +46,12 @@ pub fn read(disk: &dyn Disk) -> Labels {
     labels
 }
 
+/// Whether any label of `disk`, damaged or not, is as `asked`.
+pub fn any(disk: &dyn Disk, asked: fn(&[u8]) -> bool) -> bool {
+    let offsets = label::offsets(disk.size()).into_iter().flatten();
+    offsets.filter_map(|offset| read_raw(disk, offset)).any(|raw| asked(&raw))
+}
+
 fn read_raw(disk: &dyn Disk, offset: u64) -> Option<Vec<u8>> {
     let mut raw = vec![0; SIZE as usize];
     disk.read_at(&mut raw, offset).ok()?;

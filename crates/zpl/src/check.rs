@@ -103,6 +103,25 @@ pub enum Problem {
     },
 }
 
+impl Problem {
+    /// The object that the problem is about.
+    #[must_use]
+    pub fn object(&self) -> Option<ObjectId> {
+        match self {
+            Problem::Dangling { dir: object, .. }
+            | Problem::EntryType { dir: object, .. }
+            | Problem::Unreadable { object, .. }
+            | Problem::Count { object, .. } => Some(*object),
+            // No name leads to these.
+            Problem::Stray { .. }
+            | Problem::Orphan { .. }
+            | Problem::Leaked { .. }
+            | Problem::WronglyUnlinked { .. }
+            | Problem::Account { .. } => None,
+        }
+    }
+}
+
 /// What was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use format::ObjectId;
 use scan::DataError;
 use scan::Scans as _;
 use zpl::Filesystem;
@@ -70,29 +71,58 @@ impl Trouble {
 
 /// The damaged files, each once: by the path in its mount, else as `DATASET:/PATH`, or by numbers if it has no name.
 pub fn places(session: &Session, errors: &[DataError]) -> Vec<String> {
-    let pool = session.pool();
-    let all = pool.list(&pool.name(), None, true).unwrap_or_default();
-    let mounts: BTreeMap<String, PathBuf> = session.mounts().into_iter().collect();
-    let mut open: BTreeMap<u64, Option<Filesystem>> = BTreeMap::new();
+    let mut names = Names::new(session);
     let objects: BTreeSet<_> = errors.iter().map(|error| (error.dataset, error.object)).collect();
-    let place = |(dataset, object): (format::ObjectId, format::ObjectId)| {
+    let place = |(dataset, object): (ObjectId, ObjectId)| {
         if dataset.0 == 0 {
             return format!("<metadata>:<{:#x}>", object.0);
         }
-        let Some(info) = all.iter().find(|info| info.id == dataset) else {
-            return format!("<{:#x}>:<{:#x}>", dataset.0, object.0);
-        };
-        let fs = open.entry(dataset.0).or_insert_with(|| Filesystem::open(pool.open(&info.name).ok()?).ok());
-        // The folders that lead to it may be damaged, too.
-        let path = fs.as_ref().and_then(|fs| fs.path_of(object).ok().flatten());
-        match path {
-            Some(path) if mounts.contains_key(&info.name) => {
-                let point = mounts[&info.name].display().to_string();
-                format!("{}{}", point.trim_end_matches('/'), String::from_utf8_lossy(&path))
-            }
-            Some(path) => format!("{}:{}", info.name, String::from_utf8_lossy(&path)),
-            None => format!("{}:<{:#x}>", info.name, object.0),
-        }
+        names.path(dataset, object).unwrap_or_else(|| match names.dataset(dataset) {
+            Some(name) => format!("{name}:<{:#x}>", object.0),
+            None => format!("<{:#x}>:<{:#x}>", dataset.0, object.0),
+        })
     };
     objects.into_iter().map(place).collect()
+}
+
+/// Names of files by their numbers.
+pub struct Names<'a> {
+    session: &'a Session,
+    datasets: BTreeMap<u64, String>,
+    mounts: BTreeMap<String, PathBuf>,
+    /// File systems that were needed so far; `None` where one cannot be opened.
+    open: BTreeMap<u64, Option<Filesystem>>,
+}
+
+impl<'a> Names<'a> {
+    /// Names in the pool of `session`.
+    pub fn new(session: &'a Session) -> Names<'a> {
+        let pool = session.pool();
+        let all = pool.list(&pool.name(), None, true).unwrap_or_default();
+        Names {
+            session,
+            datasets: all.into_iter().map(|info| (info.id.0, info.name)).collect(),
+            mounts: session.mounts().into_iter().collect(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// The name of a dataset.
+    pub fn dataset(&self, dataset: ObjectId) -> Option<&str> {
+        self.datasets.get(&dataset.0).map(String::as_str)
+    }
+
+    /// A file by the path in its mount, or as `DATASET:/PATH`. `None` if it has no name, or a folder that leads to it is damaged.
+    pub fn path(&mut self, dataset: ObjectId, object: ObjectId) -> Option<String> {
+        let name = self.datasets.get(&dataset.0)?;
+        let pool = self.session.pool();
+        let open = || Filesystem::open(pool.open(name).ok()?).ok();
+        let fs = self.open.entry(dataset.0).or_insert_with(open);
+        let path = fs.as_ref()?.path_of(object).ok()??;
+        let path = String::from_utf8_lossy(&path);
+        Some(match self.mounts.get(name) {
+            Some(point) => format!("{}{path}", point.display().to_string().trim_end_matches('/')),
+            None => format!("{name}:{path}"),
+        })
+    }
 }

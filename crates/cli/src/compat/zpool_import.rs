@@ -10,6 +10,7 @@ use pool::props::pool::{self as props, Moment};
 use pool::{Found, MissingLogs, Pool};
 
 use super::Call;
+use super::import_places;
 use super::importable;
 use super::missing_logs::missing_logs;
 use super::recovery::{self, Recovery};
@@ -180,10 +181,11 @@ fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Res
     }
     if found.is_empty() {
         console.remark("no pools available to import");
-        why_none(call, console);
-        return Ok(());
+        return if why_none(call, known, true, console) { Err(Failure::Ended(1)) } else { Ok(()) };
     }
+    why_none(call, known, false, console);
     if !call.options.all {
+        found.iter().flat_map(|pool| &pool.copies).for_each(|copy| import_places::tell(copy, console));
         return importable::list(console, &found);
     }
     for pool in &found {
@@ -224,7 +226,7 @@ fn import_named(
     };
     match matches.as_slice() {
         [] => {
-            why_none(call, console);
+            why_none(call, known, true, console);
             Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE))
         }
         [pool] if is_known(known, pool) => Err(name_taken(pattern)),
@@ -335,20 +337,20 @@ fn discover(call: &Typed<Options>) -> Result<Vec<Found>, Failure> {
     Ok(pool::discover(&places))
 }
 
-/// For each file named by `-d` without a pool: explains the failure from its partition table.
-fn why_none(call: &Typed<Options>, console: &mut Console) {
-    let named = call
-        .options
-        .places
-        .iter()
-        .map(String::as_str)
-        .map(Path::new)
-        .filter(|path| pool::backing_file(path).is_file());
-    for path in named.filter(|path| pool::discover(&[path.to_path_buf()]).is_empty()) {
-        if let error @ NotOpen::NoPool { why: Some(_), .. } = NotOpen::no_pool(path) {
-            console.remark(&format!("cenote: {error}"));
-        }
+/// Says what is wrong with the places that `-d` names. Returns whether one of them cannot be read, or is a file without a
+/// pool. Folders are looked at only with `folders`: it takes long.
+fn why_none(call: &Typed<Options>, known: &[KnownPool], folders: bool, console: &mut Console) -> bool {
+    let named = call.options.places.iter().map(PathBuf::from).chain(call.around.search.iter().cloned());
+    let mut named = named.filter(|place| folders || !place.is_dir()).peekable();
+    let is_told = call.options.cachefile.is_some() || std::env::var_os("ZPOOL_IMPORT_PATH").is_some();
+    if folders && named.peek().is_none() && !is_told {
+        console.explain(
+            "cenote: only disks were looked at: -d names a file with a pool, or a folder of such files",
+        );
     }
+    named.fold(false, |bad, place| {
+        import_places::explain(&place, known, call.options.destroyed, console) || bad
+    })
 }
 
 fn import_one(
@@ -374,6 +376,7 @@ fn import_one(
         return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
     }
     check_free(call, found, action, console)?;
+    import_places::choose(found, action, console)?;
     let temporary = call.options.temporary && new_name.is_some();
     let options = pool::Options {
         read_only: wanted.read_only,

@@ -44,6 +44,9 @@ pub enum NotOpen {
         /// What its partition table has to do with it, if it has one.
         why: Option<String>,
     },
+    /// Two copies of one device were found, and nothing tells which one is meant.
+    #[error("'{}' and '{}' are copies of one device", .0.left_out.display(), .0.used.display())]
+    Copies(pool::DeviceCopy),
     /// None of its devices is where it was.
     #[error("pool is unavailable")]
     Unavailable(String),
@@ -101,6 +104,9 @@ impl From<NotOpen> for Failure {
                 Failure::refused(format!("cannot use the list of imported pools: {state}"))
             }
             NotOpen::NoPlace { .. } | NotOpen::NoPool { .. } => Failure::refused(error.to_string()),
+            NotOpen::Copies(_) => {
+                Failure::refused(format!("cenote: {error}")).hint("name only one of them with -d")
+            }
             NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
             NotOpen::Missing(name)

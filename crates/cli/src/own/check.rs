@@ -3,18 +3,21 @@
 //! From:   pools by name, and images.
 //! To:     findings, a verdict for each pool, and the exit status: 0 clean, 1 not.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use format::objset::ObjsetType;
 use pool::props::number::nice_bytes;
 use pool::{KeyError, backing_file};
+use scan::check::Part;
 use serde_json::json;
 use zpl::{Filesystem, Volume};
 
 use super::Check;
 use crate::around::Surroundings;
+use crate::compat::damaged::Names;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
 use crate::out::{Colour, Console};
@@ -22,10 +25,15 @@ use crate::out::{Colour, Console};
 /// Findings that are printed of each pool; more are counted.
 const SHOWN: usize = 200;
 
+/// How long names of damaged files are looked for. A folder with many files is read for each of them.
+const NAMING: Duration = Duration::from_secs(10);
+
 /// What was found out about a pool.
 #[derive(Default)]
 struct Verdict {
     findings: Vec<String>,
+    /// The object that each finding is about, as far as that is known.
+    parts: Vec<Option<Part>>,
     count: u64,
     blocks: scan::check::Summary,
     objects: u64,
@@ -37,9 +45,31 @@ struct Verdict {
 
 impl Verdict {
     fn finding(&mut self, line: String) {
+        self.about(line, None);
+    }
+
+    /// Notes a finding about an object of a dataset, as far as that is known.
+    fn about(&mut self, line: String, part: Option<Part>) {
         self.count += 1;
         if self.findings.len() < SHOWN {
             self.findings.push(line);
+            self.parts.push(part);
+        }
+    }
+
+    /// Adds the names of files to the findings, as far as they are found in a short time.
+    fn name_files(&mut self, session: &Session) {
+        if self.parts.iter().all(Option::is_none) {
+            return;
+        }
+        let (mut names, until) = (Names::new(session), Instant::now() + NAMING);
+        let mut known: BTreeMap<Part, Option<String>> = BTreeMap::new();
+        for (line, part) in self.findings.iter_mut().zip(&self.parts) {
+            let Some(part) = *part else { continue };
+            let find = || if Instant::now() < until { names.path(part.0, part.1) } else { None };
+            if let Some(path) = known.entry(part).or_insert_with(find) {
+                *line += &format!(" (file '{path}')");
+            }
         }
     }
 }
@@ -115,7 +145,8 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
     let failed = |error: pool::Error| Action::Read(&name).failed(error);
     let mut verdict = Verdict::default();
     verdict.blocks =
-        scan::check::check(pool, &mut |finding| verdict.finding(finding.to_string())).map_err(failed)?;
+        scan::check::check(pool, &mut |finding| verdict.about(finding.to_string(), finding.part()))
+            .map_err(failed)?;
     let mut left_out = Vec::new();
     let mut report = |name: String, error: pool::Error| left_out.push(format!("{name}: {error}"));
     let list = pool.survey(&name, None, true, &mut report).map_err(failed)?;
@@ -163,7 +194,8 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
             }
         };
         let checked = zpl::check::check_filesystem(&fs, &mut |problem| {
-            verdict.finding(format!("{dataset}: {problem}"))
+            let part = problem.object().map(|object| (info.id, object));
+            verdict.about(format!("{dataset}: {problem}"), part);
         });
         match checked {
             Ok(summary) => {
@@ -174,6 +206,7 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
             Err(error) => verdict.finding(format!("{dataset}: {error}")),
         }
     }
+    verdict.name_files(session);
     Ok(verdict)
 }
 

@@ -39,6 +39,8 @@ pub enum Finding {
         why: String,
         /// No copy of the block can be read.
         lost: bool,
+        /// What the block belongs to.
+        of: Option<Part>,
     },
     /// A device is missing, so its copies were not read.
     Absent {
@@ -60,6 +62,8 @@ pub enum Finding {
         place: String,
         /// Why.
         why: String,
+        /// What it belongs to, if that is an object of a dataset.
+        of: Option<Part>,
     },
     /// A block lies where another does.
     DoubleReference {
@@ -97,13 +101,33 @@ pub enum Finding {
     },
 }
 
+/// An object of a dataset: the number of the dataset, and its own.
+pub type Part = (ObjectId, ObjectId);
+
+/// The object that the block at `place` belongs to; `None` if it is no object of a dataset.
+fn part(place: &Place) -> Option<Part> {
+    let (dataset, object) = (place.owner(), place.object);
+    (![ObjectId(0), DESTROYED].contains(&dataset) && object.0 != 0).then_some((dataset, object))
+}
+
+impl Finding {
+    /// The object that is damaged, where that is known.
+    #[must_use]
+    pub fn part(&self) -> Option<Part> {
+        match self {
+            Finding::BadCopy { of, .. } | Finding::Unreadable { of, .. } => *of,
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = |f: &mut fmt::Formatter<'_>, dva: &Dva| {
             write!(f, " at {}:{:#x}:{:#x}", dva.vdev, dva.offset, dva.asize)
         };
         match self {
-            Finding::BadCopy { place, dva, why, lost } => {
+            Finding::BadCopy { place, dva, why, lost, of: _ } => {
                 write!(f, "{place}: {}", if *lost { "damaged block" } else { "damaged copy of a block" })?;
                 at(f, dva)?;
                 write!(f, ": {why}")
@@ -114,7 +138,7 @@ impl fmt::Display for Finding {
             Finding::CutShort { path, size } => {
                 write!(f, "{}: its end is missing: it has {size} bytes", path.display())
             }
-            Finding::Unreadable { place, why } => write!(f, "{place}: cannot be read: {why}"),
+            Finding::Unreadable { place, why, of: _ } => write!(f, "{place}: cannot be read: {why}"),
             Finding::DoubleReference { place, dva } => {
                 write!(f, "{place}: space used twice")?;
                 at(f, dva)
@@ -156,7 +180,7 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
         report(finding);
     };
     let shared = shared::Shared::load(inner, &mut report)?;
-    let heads = roots::roots(inner, &mut |place, why| report(Finding::Unreadable { place, why }))?;
+    let heads = roots::roots(inner, &mut |place, why| report(Finding::Unreadable { place, why, of: None }))?;
     let mut books = Books {
         storage: inner.storage(),
         claims: space::Claims::new(inner.storage().vdevs().tops()),
@@ -228,7 +252,7 @@ impl Books<'_> {
                 report_fills(&wrong_fills, report);
                 match item {
                     Item::Unreadable(place, why) => {
-                        report(Finding::Unreadable { place: place.to_string(), why });
+                        report(Finding::Unreadable { of: part(&place), place: place.to_string(), why });
                     }
                     Item::Embedded(place, ptr) => {
                         let sizes = Sizes::of(storage.vdevs(), &BlockPtr::Embedded(ptr));
@@ -257,12 +281,18 @@ impl Books<'_> {
         self.summary.bytes += copies.bytes;
         let lost = copies.lost;
         for BadCopy { dva, error, .. } in copies.bad {
-            report(Finding::BadCopy { place: place.to_string(), dva, why: error.to_string(), lost });
+            report(Finding::BadCopy {
+                place: place.to_string(),
+                dva,
+                why: error.to_string(),
+                lost,
+                of: part(place),
+            });
         }
         *self.sums.entry(place.owner()).or_default() +=
             Sizes::of(self.storage.vdevs(), &BlockPtr::Block(block));
         let trail = trail.unwrap_or_else(|error| {
-            report(Finding::Unreadable { place: place.to_string(), why: error.to_string() });
+            report(Finding::Unreadable { place: place.to_string(), why: error.to_string(), of: part(place) });
             Trail::default()
         });
         if self.shared.refer(&block) != shared::Reference::Further {
@@ -284,7 +314,7 @@ impl Books<'_> {
             ("the features", accounts::features(inner, report)),
         ] {
             if let Err(error) = done {
-                report(Finding::Unreadable { place: what.to_owned(), why: error.to_string() });
+                report(Finding::Unreadable { place: what.to_owned(), why: error.to_string(), of: None });
             }
         }
         shared.compare(report);

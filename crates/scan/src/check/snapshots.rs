@@ -36,7 +36,11 @@ pub(super) fn compare(
         }
     }
     for (name, error) in failed {
-        report(Finding::Unreadable { place: format!("'{name}', its snapshots"), why: error.to_string() });
+        report(Finding::Unreadable {
+            place: format!("'{name}', its snapshots"),
+            why: error.to_string(),
+            of: None,
+        });
     }
     Ok(())
 }

@@ -174,7 +174,11 @@ pub(super) fn compare(inner: &Inner, claims: &Claims, report: &mut dyn FnMut(Fin
             })?;
             if let Some(entry) = wrong {
                 let place = format!("space map of metaslab {metaslab} of vdev {vdev}");
-                report(Finding::Unreadable { place, why: format!("{entry:?} contradicts what came before") });
+                report(Finding::Unreadable {
+                    place,
+                    why: format!("{entry:?} contradicts what came before"),
+                    of: None,
+                });
             }
             let own = table
                 .map(vdev, metaslab)
