@@ -35,7 +35,10 @@ impl From<io::Error> for Why {
 
 impl From<zpl::Error> for Why {
     fn from(error: zpl::Error) -> Why {
-        Why::Zpl(Box::new(error))
+        match error {
+            zpl::Error::Interrupted => Why::Stopped,
+            error => Why::Zpl(Box::new(error)),
+        }
     }
 }
 
