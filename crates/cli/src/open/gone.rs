@@ -3,7 +3,7 @@
 //! From:   the files that the pool's server has open, as the system shows them.
 //! To:     paths by which this process opens the same files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,8 @@ use server::Figures;
 /// Where the system shows what processes have open.
 const OPEN_FILES: &str = "/proc";
 
-/// Below [`OPEN_FILES`] of the server that holds a pool: what may be its devices, each once.
+/// Below [`OPEN_FILES`] of the server that holds a pool: what may be its devices, each once. A device that is where the list of
+/// pools has it is named by that path: the server of a pool that is only read has no lock by which it could be told.
 pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
     if !crate::connect::is_used() {
         return None;
@@ -22,6 +23,10 @@ pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
     if server.guid != known.guid.0 {
         return None;
     }
+    let identity =
+        |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    let in_place: BTreeMap<_, &PathBuf> =
+        known.devices.iter().filter_map(|path| Some((identity(path)?, path))).collect();
     let mut seen = BTreeSet::new();
     let entries = std::fs::read_dir(format!("{OPEN_FILES}/{}/fd", server.pid)).ok()?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -30,7 +35,11 @@ pub fn held_open(known: &KnownPool) -> Option<Vec<PathBuf>> {
         let kind = metadata.file_type();
         (kind.is_file() || kind.is_block_device()) && seen.insert((metadata.dev(), metadata.ino()))
     };
-    Some(paths.filter(is_device).collect())
+    let named = |path: PathBuf| match identity(&path).and_then(|file| in_place.get(&file)) {
+        Some(known) => known.to_path_buf(),
+        None => path,
+    };
+    Some(paths.filter(is_device).map(named).collect())
 }
 
 /// Facts from the server of an imported pool, even if the pool cannot be read from here.
