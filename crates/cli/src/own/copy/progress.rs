@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use pool::props::number::nice_bytes;
 
 use super::terminal::Terminal;
@@ -151,7 +150,7 @@ impl Progress {
         set_style(&self.bar, WRITING);
     }
 
-    /// Everything is done. Who saw the bar is told how much that was.
+    /// Everything is done. A user who saw the bar is told how much that was.
     pub fn settle(&self) {
         let was_shown = self.is_shown();
         self.bar.finish_and_clear();
