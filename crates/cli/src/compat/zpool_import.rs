@@ -348,9 +348,9 @@ fn why_none(call: &Typed<Options>, known: &[KnownPool], folders: bool, console: 
             "cenote: only disks were looked at: -d names a file with a pool, or a folder of such files",
         );
     }
-    named.fold(false, |bad, place| {
-        import_places::explain(&place, known, call.options.destroyed, console) || bad
-    })
+    // Each of them is explained.
+    let is_bad = |place: &PathBuf| import_places::explain(place, known, call.options.destroyed, console);
+    named.filter(is_bad).count() > 0
 }
 
 fn import_one(
