@@ -69,7 +69,8 @@ fn iostat_finds_vdevs_of_one_pool_or_of_several() {
     let Some(live) = two() else { return };
     let iostat = |words: &[&str]| live.run(&[&["zpool", "iostat"], words].concat()).good();
     let [one, two] = ["p1", "p2"].map(|name| live.text(&format!("{name}.img")));
-    let ruler = "-".repeat(one.len());
+    // The column is as wide as for the whole tree of the pool.
+    let ruler = "-".repeat(one.len() + 2);
     let table = |rows: &[&str]| -> Vec<String> {
         let all = [&["capacity", "vdev", &ruler], rows, &[&ruler]].concat();
         all.into_iter().map(str::to_owned).collect()

@@ -233,44 +233,6 @@ fn programs_that_wait_for_a_suspended_pool_can_be_ended_and_what_they_asked_for_
 }
 
 #[test]
-fn commands_that_wait_for_a_suspended_pool_say_so_and_the_first_interrupt_ends_them() {
-    let Some(full) = Full::new() else { return };
-    let mut dd = full.fill();
-    full.wait_until_suspended();
-    fs::write(full.live.path("note"), random(3, 20 << 20)).expect("written");
-    let note = full.live.text("note");
-    let lines =
-        [&["cp", &note, "brim:/copy"][..], &["cp", "-r", &note, "brim:/"], &["mkdir", "brim:/folder"]];
-    let start = |words: &&[&str]| {
-        full.live
-            .command(words)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
-    };
-    let waiting: Vec<Child> = lines.iter().map(start).collect();
-    std::thread::sleep(Duration::from_secs(2));
-    for (mut child, words) in waiting.into_iter().zip(lines) {
-        assert_eq!(child.try_wait().expect("it is ours"), None, "{words:?} waits for the pool");
-        let pid = child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
-        let asked = Instant::now();
-        let done = Done::from(child.wait_with_output().expect("it ends"));
-        assert!(asked.elapsed() < Duration::from_secs(10), "{words:?}: {:?}", asked.elapsed());
-        let said = done.err.lines().filter(|line| line.contains("pool 'brim' is suspended")).count();
-        assert!(done.status != 0 && said == 1, "{words:?}: {done:?}");
-        assert!(words[0] != "cp" || done.status == 130, "{words:?}: {done:?}");
-    }
-    full.make_room();
-    full.live.run(&["zpool", "clear", "brim"]).good();
-    assert!(dd.wait().expect("it ends").success());
-    let new = ["copy", "note", "folder"].map(|name| full.live.path("mnt").join(name));
-    assert!(new.iter().all(|path| !path.exists()), "what was not complete has no name");
-    full.live.run(&["cp", &note, "brim:/copy"]).good();
-    assert!(same(&full.live.path("note"), &new[0]));
-}
-
-#[test]
 fn a_program_that_handles_its_signal_gets_eintr_from_a_suspended_pool() {
     if Command::new("perl").arg("-v").output().is_err() {
         return eprintln!("skipped: there is no perl");

@@ -68,12 +68,6 @@ pub fn serving<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// The interrupt of the request that the calling thread serves, for other threads that work for it.
-#[must_use]
-pub fn current() -> Option<Arc<Interrupt>> {
-    CURRENT.with_borrow(Clone::clone)
-}
-
 /// Whether the request that the calling thread serves is to end.
 #[must_use]
 pub fn is_wanted() -> bool {

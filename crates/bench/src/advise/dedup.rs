@@ -93,10 +93,12 @@ impl Stored {
             mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
             mixed
         };
+        // A file that is shorter than a sector has a block of one.
+        let whole = |bytes: u32| u64::from(bytes).next_multiple_of(SECTOR).max(SECTOR);
         Block {
             dvas: [dva, Dva::default(), Dva::default()],
-            lsize: self.lsize.into(),
-            psize: self.psize.into(),
+            lsize: whole(self.lsize),
+            psize: whole(self.psize),
             compression: self.compression,
             checksum: Checksum([self.word, word(), word(), word()]),
             dedup: true,
@@ -104,6 +106,9 @@ impl Stored {
         }
     }
 }
+
+/// The smallest unit of the size of a block.
+const SECTOR: u64 = 512;
 
 /// A different record, and when it is written.
 struct Different {
@@ -206,7 +211,8 @@ impl Counter {
         [(false, 1), (true, LOG_TXGS)].map(|(logs, txgs)| {
             let of = |txg: u32| (txg - FIRST_TXG) / txgs;
             steps.clear();
-            for one in self.different.values() {
+            // A record of zeros may be a hole, which no table has.
+            for one in self.different.values().filter(|one| one.stored.psize > 0) {
                 let again = one.again.filter(|again| of(*again) > of(one.first));
                 steps.extend(again.map(|_| (of(one.first), 1, one)));
                 steps.push((of(again.unwrap_or(one.first)), one.count, one));

@@ -5,7 +5,6 @@ use server::Protocol;
 use super::Call;
 use super::mounting::without_server;
 use super::zfs_mount::take_turns;
-use crate::args::Parsed;
 use crate::command::Typed;
 use crate::messages::Failure;
 use crate::open::{self, pool_of};
@@ -14,11 +13,8 @@ use crate::{client, connect};
 
 /// The options of both.
 pub(super) struct Options {
-    all: bool,
-}
-
-pub(super) fn read(args: &Parsed) -> Options {
-    Options { all: args.has("a") }
+    /// All file systems.
+    pub(super) all: bool,
 }
 
 /// What a command line is about.

@@ -2,8 +2,8 @@
 
 use super::Call;
 use super::not_shared::not_shared;
-use super::sharing::{self, Named};
-use crate::args::flag;
+use super::sharing::{self, Named, Options};
+use crate::args::{Parsed, flag};
 use crate::command::{Command, Run};
 use crate::messages::Failure;
 use crate::out::Console;
@@ -19,12 +19,16 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
+fn read(args: &Parsed) -> Options {
+    Options { all: args.has("a") }
+}
+
 /// Runs `zfs share`.
 ///
 /// # Errors
 /// Usage, or why something is not shared.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let call = &call.typed(sharing::read);
+    let call = &call.typed(read);
     let named = sharing::operand(call)?;
     let Some(live) = call.live() else { return sharing::elsewhere(call, &named, console) };
     match named {

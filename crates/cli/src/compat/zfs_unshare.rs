@@ -6,8 +6,8 @@ use server::Live;
 
 use super::Call;
 use super::select::dataset_failure;
-use super::sharing::{self, Named};
-use crate::args::flag;
+use super::sharing::{self, Named, Options};
+use crate::args::{Parsed, flag};
 use crate::command::{Command, Run};
 use crate::messages::{Action, Failure};
 use crate::out::Console;
@@ -25,12 +25,16 @@ pub static COMMAND: Command = Command {
 
 const HOW_ELSE: &str = "use exports(5) or smb.conf(5) to unshare this filesystem";
 
+fn read(args: &Parsed) -> Options {
+    Options { all: args.has("a") }
+}
+
 /// Runs `zfs unshare`.
 ///
 /// # Errors
 /// Usage, or that it is not shared.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    let call = &call.typed(sharing::read);
+    let call = &call.typed(read);
     let named = sharing::operand(call)?;
     let Some(live) = call.live() else { return sharing::elsewhere(call, &named, console) };
     let name = match named {

@@ -25,7 +25,6 @@ mod mkfs;
 mod ordered;
 #[cfg(test)]
 mod page_numbers;
-mod patience;
 mod report;
 mod schedule;
 mod serve;
@@ -245,10 +244,11 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
     let search = cenote.search.iter().map(|path| around.path(path)).collect();
     let around = Surroundings { search, ..around };
     let ended = match &cenote.command {
-        Command::Cp(_) | Command::Rm(_) | Command::Mkdir(_) | Command::Mv(_) => {
-            patience::telling(&around, || run(&cenote.command, &around, &mut console))
-        }
-        Command::Ls(_)
+        Command::Cp(_)
+        | Command::Rm(_)
+        | Command::Mkdir(_)
+        | Command::Mv(_)
+        | Command::Ls(_)
         | Command::Tree(_)
         | Command::Cat(_)
         | Command::Stat(_)

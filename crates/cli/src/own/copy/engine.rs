@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossbeam_channel::Sender;
-use zpl::{FileKind, interrupt};
+use zpl::FileKind;
 
 use super::error::CopyError;
 use super::facts::Facts;
@@ -96,14 +96,9 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
         std::thread::scope(|scope| {
             let (sender, jobs) = crossbeam_channel::bounded::<Job<S>>(WAITING);
-            let request = interrupt::current();
             for _ in 0..self.workers {
-                let (jobs, request) = (jobs.clone(), request.clone());
-                let work = move || jobs.iter().for_each(|job| self.copy(job));
-                scope.spawn(move || match request {
-                    Some(request) => interrupt::serving(&request, work),
-                    None => work(),
-                });
+                let jobs = jobs.clone();
+                scope.spawn(move || jobs.iter().for_each(|job| self.copy(job)));
             }
             drop(jobs);
             self.walk(roots, Some(sender));
@@ -121,7 +116,6 @@ impl<'a, S: Sink> Engine<'a, S> {
 
     fn fail(&self, shown: &str, error: &CopyError) {
         if error.is_stopped() {
-            self.progress.cut_short.store(true, Ordering::Relaxed);
             self.over.store(true, Ordering::Relaxed);
             return;
         }

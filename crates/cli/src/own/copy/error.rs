@@ -35,10 +35,7 @@ impl From<io::Error> for Why {
 
 impl From<zpl::Error> for Why {
     fn from(error: zpl::Error) -> Why {
-        match error {
-            zpl::Error::Interrupted => Why::Stopped,
-            error => Why::Zpl(Box::new(error)),
-        }
+        Why::Zpl(Box::new(error))
     }
 }
 

@@ -104,25 +104,17 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
         let policy = Policy { preserve: cp.preserve, umask: around.umask(), latest: None, resume: cp.resume };
         let manner = Manner { outside: None, policy, progress: &progress, stop: &stop };
         let copied = copy(cp, &pools, manner, console);
-        progress.writing();
         // What was copied is kept, whatever else went wrong.
         let finished = pools.finish();
         progress.settle();
         (copied, finished)
     });
     copied?;
-    let cut_short = progress.cut_short.load(Ordering::Relaxed);
-    if let Err(failure) = finished {
-        if !cut_short {
-            return Err(failure);
-        }
-        console.complain(failure)?;
-        return Ok(stop.status());
-    }
+    finished?;
     if cp.json && !cp.dry_run {
         console.line(&progress.summary().to_string())?;
     }
-    if cut_short {
+    if progress.cut_short.load(Ordering::Relaxed) {
         console.remark(match cp.dry_run {
             true => "stopped",
             false => "stopped: everything that was copied until then is complete",
@@ -385,9 +377,6 @@ fn transfer<S: Sink>(
                 let _counted = counted;
                 let over = || stop.asked() || over.load(Ordering::Relaxed);
                 let ahead = Ahead::count(nodes, progress, over);
-                if ahead.is_some() {
-                    progress.counted();
-                }
                 if let (Some(ahead), Some(path)) = (ahead, outside) {
                     let dir = if path.is_dir() { path } else { parent_of(path) };
                     progress.say(&ahead.line(dir, free_bytes(dir)));

@@ -7,26 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pool::props::number::nice_bytes;
 
 use super::terminal::Terminal;
 
 /// How often the bar is drawn.
 const DRAWN_PER_SECOND: u8 = 5;
-
-/// While the sources are counted: how much that is in all is not known yet.
-const COUNTING: &str =
-    "{spinner} {binary_bytes} of {binary_total_bytes} so far, {msg}, {binary_bytes_per_sec}";
-const COUNTED: &str =
-    "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";
-/// When everything was read.
-const WRITING: &str = "{spinner} {binary_bytes}, {msg}, what is in memory is written to disk";
-
-fn set_style(bar: &ProgressBar, template: &str) {
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-}
 
 /// Counts what was done, shows it, and says what went wrong.
 pub struct Progress {
@@ -63,7 +48,10 @@ impl Progress {
             },
         };
         let bar = ProgressBar::with_draw_target(Some(0), target);
-        set_style(&bar, COUNTING);
+        let style = "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
+        }
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
@@ -140,30 +128,9 @@ impl Progress {
         });
     }
 
-    /// All that is to be copied is known.
-    pub fn counted(&self) {
-        set_style(&self.bar, COUNTED);
-    }
-
     /// Everything is copied; only writing it to disk remains.
-    pub fn writing(&self) {
-        set_style(&self.bar, WRITING);
-    }
-
-    /// Everything is done. A user who saw the bar is told how much that was.
     pub fn settle(&self) {
-        let was_shown = self.is_shown();
         self.bar.finish_and_clear();
-        let count = |what: &AtomicU64| what.load(Ordering::Relaxed);
-        if was_shown && count(&self.files) > 0 {
-            let files = count(&self.files);
-            let plural = if files == 1 { "file" } else { "files" };
-            let seconds = self.started.elapsed().as_secs_f64();
-            self.say(&format!(
-                "copied: {files} {plural}, {} in {seconds:.1} s",
-                nice_bytes(count(&self.bytes))
-            ));
-        }
     }
 
     /// The summary of `--json`.
