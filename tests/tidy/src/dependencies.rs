@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::Finding;
-use crate::source::Crate;
+use crate::source::{Crate, SourceFile, root};
 
 /// Dependencies in `krate`'s manifest that none of its files names.
 ///
@@ -22,7 +22,8 @@ pub fn unused(krate: &Crate) -> Vec<Finding> {
                 .files
                 .iter()
                 .filter(|file| in_tests || !file.path.contains("/tests/"))
-                .any(|file| names(&file.text, &ident));
+                .any(|file| names(&file.text, &ident))
+                || in_tests && krate.files.iter().flat_map(borrowed).any(|text| names(&text, &ident));
             if !named {
                 let at = format!("{}: {name}", krate.name);
                 let message = format!(
@@ -33,6 +34,14 @@ pub fn unused(krate: &Crate) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// The modules that a file of tests takes from another crate's tests.
+fn borrowed(file: &SourceFile) -> Vec<String> {
+    let folder = root().join(&file.path);
+    let folder = folder.parent().unwrap_or(&folder);
+    let names = file.text.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    names.filter_map(|name| fs::read_to_string(folder.join(name)).ok()).collect()
 }
 
 /// The crate's `Cargo.toml`.
