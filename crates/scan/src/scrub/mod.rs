@@ -226,9 +226,16 @@ impl Scans for Pool {
                 return Err(Error::Scrubbing);
             }
             drop(state);
-            self.run(|syncing| set_paused(syncing, false))?;
-            scrub.give(Order::Go);
-            return Ok(());
+            match self.run(|syncing| set_paused(syncing, false)) {
+                // It came to its end before it was told to pause: a new one begins.
+                Err(Error::NotScrubbing) => scrub.join(),
+                other => {
+                    other?;
+                    scrub.give(Order::Go);
+                    return Ok(());
+                }
+            }
+            state = scrub.lock();
         }
         // Nobody else begins one meanwhile.
         state.running = true;
