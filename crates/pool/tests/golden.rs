@@ -58,24 +58,28 @@ fn rewrite(name: &str) -> tempfile::TempDir {
         if dataset.check_writable().is_err() {
             continue;
         }
-        // The object has no owner and no name, and is freed two txgs later: this test needs only its blocks.
-        let new = dmu::NewObject::plain(format::ObjectType::PLAIN_OTHER).block_size(131072);
-        let object = {
-            let tx = dataset.begin(pool::Hold::write(1 << 20)).unwrap();
-            let object = dataset.objset().create_object(&tx, new).unwrap();
-            object.write(&tx, 0, &vec![7; 300_000]).unwrap();
-            object
-        };
-        dataset.sync().unwrap();
-        {
-            let tx = dataset.begin(pool::Hold::free()).unwrap();
-            dataset.objset().free_object(&tx, &object);
-        }
-        dataset.sync().unwrap();
+        write_and_free(&dataset, 300_000);
     }
     pool.export().unwrap();
     expect_pleased(dir.path(), &top);
     dir
+}
+
+/// Writes an object of so many bytes. It has no owner and no name, and is freed two txgs later: the tests need only its blocks.
+fn write_and_free(dataset: &pool::Dataset, bytes: usize) {
+    let new = dmu::NewObject::plain(format::ObjectType::PLAIN_OTHER).block_size(131072);
+    let object = {
+        let tx = dataset.begin(pool::Hold::write(1 << 20)).unwrap();
+        let object = dataset.objset().create_object(&tx, new).unwrap();
+        object.write(&tx, 0, &vec![7; bytes]).unwrap();
+        object
+    };
+    dataset.sync().unwrap();
+    {
+        let tx = dataset.begin(pool::Hold::free()).unwrap();
+        dataset.objset().free_object(&tx, &object);
+    }
+    dataset.sync().unwrap();
 }
 
 /// Nothing is wrong with the exported pool in this folder, here and in the eyes of OpenZFS.
@@ -203,19 +207,8 @@ fn expanded_raidz_is_written_also_without_devices() {
         let pool = import(dir.path(), false);
         assert_eq!(pool.read_only(), None);
         let dataset = pool.open("gexpand/large").unwrap();
-        let new = dmu::NewObject::plain(format::ObjectType::PLAIN_OTHER).block_size(131072);
-        let object = {
-            let tx = dataset.begin(pool::Hold::write(1 << 20)).unwrap();
-            let object = dataset.objset().create_object(&tx, new).unwrap();
-            object.write(&tx, 0, &vec![7; 900_000]).unwrap();
-            object
-        };
-        dataset.sync().unwrap();
-        {
-            let tx = dataset.begin(pool::Hold::free()).unwrap();
-            dataset.objset().free_object(&tx, &object);
-        }
-        drop((object, dataset));
+        write_and_free(&dataset, 900_000);
+        drop(dataset);
         let before = pool.dataset("gexpand/small").unwrap().phys.referenced_bytes;
         pool.snapshot(&["gexpand/small@later".into()], &[]).unwrap();
         assert_eq!(pool.dataset("gexpand/small@later").unwrap().phys.referenced_bytes, before);

@@ -138,27 +138,26 @@ pub(crate) fn compare_several(
     }
 }
 
-/// Reads the data columns into `buf`, whose end may lie within the last sector: straight where a device has one of them, else with what
-/// lies between.
+/// Reads the data columns into `buf`, whose end may lie within the last sector: straight, or of a woven block with what lies between.
 fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadError> {
     let psize = buf.len();
+    if !map.is_woven() {
+        return map
+            .data()
+            .map(|column| &map.columns[column])
+            .try_for_each(|column| from.read(column, &mut buf[column.range(psize)]).map(drop));
+    }
     for run in runs(map) {
         let mut data = run.columns.iter().filter(|column| map.is_data(**column)).peekable();
-        match (&run.columns[..], data.peek()) {
-            (_, None) => {}
-            ([_], Some(column)) => {
-                let column = &map.columns[**column];
-                from.read(column, &mut buf[column.range(psize)])?;
-            }
-            (_, Some(_)) => {
-                let mut bytes = vec![0; run.place.len as usize];
-                from.read(&run.place, &mut bytes)?;
-                for column in data.map(|column| &map.columns[*column]) {
-                    let range = column.range(psize);
-                    let at = (column.offset - run.place.offset) as usize;
-                    buf[range.clone()].copy_from_slice(&bytes[at..at + range.len()]);
-                }
-            }
+        if data.peek().is_none() {
+            continue;
+        }
+        let mut bytes = vec![0; run.place.len as usize];
+        from.read(&run.place, &mut bytes)?;
+        for column in data.map(|column| &map.columns[*column]) {
+            let range = column.range(psize);
+            let at = (column.offset - run.place.offset) as usize;
+            buf[range.clone()].copy_from_slice(&bytes[at..at + range.len()]);
         }
     }
     Ok(())
@@ -172,14 +171,11 @@ struct Run {
     columns: Vec<usize>,
 }
 
-/// The columns of a block by what can be read at once.
+/// The columns of a woven block by what can be read at once.
 fn runs(map: &Map) -> Vec<Run> {
     let mut order: Vec<usize> =
         (0..map.columns.len()).filter(|column| map.columns[*column].len > 0).collect();
-    if map.groups.len() > 1 {
-        // Only a block of several groups has several columns on a child.
-        order.sort_unstable_by_key(|column| (map.columns[*column].child, map.columns[*column].offset));
-    }
+    order.sort_unstable_by_key(|column| (map.columns[*column].child, map.columns[*column].offset));
     let mut runs: Vec<Run> = Vec::with_capacity(order.len());
     for number in order {
         let column = map.columns[number];
@@ -269,7 +265,8 @@ impl<'a> Stripe<'a> {
 
     /// Reads the data columns, and what lies between them on a child.
     fn load_data(&mut self) {
-        for run in runs(&self.map).into_iter().filter(|run| run.columns.len() > 1) {
+        let runs = if self.map.is_woven() { runs(&self.map) } else { Vec::new() };
+        for run in runs {
             let mut all = vec![0; run.place.len as usize];
             // Where this fails, each column is read by itself.
             let Ok(leaf) = self.from.read(&run.place, &mut all) else { continue };

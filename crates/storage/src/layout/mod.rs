@@ -155,6 +155,12 @@ impl Map {
         self.groups.iter().flat_map(|group| self.data_of(group))
     }
 
+    /// Whether the vdev was expanded after the block was written: its columns are single sectors, many of which follow each other on a child.
+    #[must_use]
+    pub fn is_woven(&self) -> bool {
+        !self.lay_together.is_empty()
+    }
+
     /// Whether the column with this index holds data.
     #[must_use]
     pub fn is_data(&self, column: usize) -> bool {
