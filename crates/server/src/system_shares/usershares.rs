@@ -66,10 +66,19 @@ fn shown(point: &Path) -> Result<&str, String> {
     })
 }
 
-/// The names and paths to share; or why not.
-fn names<'a>(wanted: &[&'a WantedShare]) -> (BTreeMap<String, (&'a WantedShare, &'a str)>, Failed) {
+/// The names and paths to share; or why not. Of several file systems with one name for Samba, the one that is `shared`
+/// already, as paths by name, keeps it.
+fn names<'a>(
+    wanted: &[&'a WantedShare],
+    shared: &BTreeMap<String, String>,
+) -> (BTreeMap<String, (&'a WantedShare, &'a str)>, Failed) {
     let mut names: BTreeMap<String, (String, (&WantedShare, &str))> = BTreeMap::new();
     let mut failed = Failed::new();
+    let is_new = |share: &WantedShare| {
+        shared.get(&name_of(&share.dataset)).is_none_or(|path| share.point.as_os_str() != path.as_str())
+    };
+    let mut wanted = wanted.to_vec();
+    wanted.sort_by_key(|share| (is_new(share), share.dataset.as_str()));
     for share in wanted {
         let name = name_of(&share.dataset);
         let why = match (names.get(&name.to_lowercase()), shown(&share.point)) {
@@ -79,13 +88,18 @@ fn names<'a>(wanted: &[&'a WantedShare]) -> (BTreeMap<String, (&'a WantedShare, 
             (Some((_, (other, _))), _) => format!("it has the same name for Samba as '{}'", other.dataset),
             (None, Err(why)) => why,
             (None, Ok(path)) => {
-                names.insert(name.to_lowercase(), (name, (*share, path)));
+                names.insert(name.to_lowercase(), (name, (share, path)));
                 continue;
             }
         };
         failed.push((share.dataset.clone(), ShareError::Server(why)));
     }
     (names.into_values().collect(), failed)
+}
+
+/// The paths by name.
+fn paths_of(names: &BTreeMap<String, (&WantedShare, &str)>) -> BTreeMap<String, String> {
+    names.iter().map(|(name, (_, path))| (name.clone(), (*path).to_owned())).collect()
 }
 
 impl Usershares {
@@ -96,23 +110,27 @@ impl Usershares {
 
     /// Has Samba share exactly these file systems of the pool.
     pub(super) fn set(&mut self, pool: u64, wanted: &[&WantedShare]) -> Failed {
-        let (names, mut failed) = names(wanted);
-        let paths: BTreeMap<String, String> =
-            names.iter().map(|(name, (_, path))| (name.clone(), (*path).to_owned())).collect();
-        if self.set.as_ref().map_or(paths.is_empty() && !Path::new(NET).exists(), |set| *set == paths) {
-            return failed;
+        if self.set.is_none() && wanted.is_empty() && !Path::new(NET).exists() {
+            return Failed::new();
+        }
+        if let Some(set) = &self.set {
+            let (names, failed) = names(wanted, set);
+            if paths_of(&names) == *set {
+                return failed;
+            }
         }
         let listed = match run(NET, &["usershare", "info", "--long"]) {
             Ok(text) => parse(&text),
             Err(why) => {
-                let all = names.values().map(|(share, _)| share.dataset.clone());
-                failed.extend(all.map(|dataset| (dataset, ShareError::Server(why.clone()))));
-                return failed;
+                let all = wanted.iter().map(|share| share.dataset.clone());
+                return all.map(|dataset| (dataset, ShareError::Server(why.clone()))).collect();
             }
         };
-        let before = failed.len();
         let (ours, others): (Vec<Listed>, Vec<Listed>) =
             listed.into_iter().partition(|share| share.comment.starts_with(&mark(pool)));
+        let shared = ours.iter().map(|share| (share.name.clone(), share.path.clone())).collect();
+        let (names, mut failed) = names(wanted, &shared);
+        let (paths, before) = (paths_of(&names), failed.len());
         for share in ours.iter().filter(|share| paths.get(&share.name) != Some(&share.path)) {
             if let Err(why) = run(NET, &["usershare", "delete", &share.name]) {
                 tracing::warn!(name = share.name, why, "a usershare of Samba is not removed");
@@ -170,10 +188,24 @@ mod tests {
             share("t/n", "/5\n"),
             share("t/good", "/6"),
         ];
-        let (names, failed) = names(&shares.iter().collect::<Vec<_>>());
+        let (names, failed) = names(&shares.iter().collect::<Vec<_>>(), &BTreeMap::new());
         let paths: Vec<_> = names.iter().map(|(name, (_, path))| (name.as_str(), *path)).collect();
         assert_eq!(paths, [("t_good", "/6"), ("tank_a_b", "/1")]);
         let failed: Vec<_> = failed.iter().map(|(dataset, _)| dataset.as_str()).collect();
-        assert_eq!(failed, ["tank/a/B", "homes", "t", "t/n"]);
+        assert_eq!(failed, ["homes", "t", "t/n", "tank/a/B"]);
+    }
+
+    #[test]
+    fn a_new_file_system_does_not_take_the_name_of_one_that_is_shared() {
+        // They come in the order of their guids, which are random.
+        let shares = [share("tank/x-y", "/new"), share("tank/x_y", "/shared")];
+        for order in [[0, 1], [1, 0]] {
+            let wanted = order.map(|at| &shares[at]);
+            let shared = BTreeMap::from([("tank_x_y".to_owned(), "/shared".to_owned())]);
+            let (names, failed) = names(&wanted, &shared);
+            assert_eq!(names["tank_x_y"].1, "/shared");
+            assert_eq!(failed.len(), 1);
+            assert_eq!(failed[0].0, "tank/x-y");
+        }
     }
 }
