@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use crate::interrupts::Change;
+use crate::kept::Kept;
 use crate::permits::Permits;
 use crate::seeker::Seeker;
 use crate::shared::Shared;
@@ -39,12 +40,7 @@ impl Bridge {
 
     /// Runs a job that may wait for the pool, or queues it for other threads.
     pub(crate) fn change(&self, job: impl FnOnce(&Bridge) + Send + 'static) {
-        self.change_of(0, 0, job);
-    }
-
-    /// As [`Bridge::change`], of a message with this many pages of the kernel's cache. The job holds `bytes` of data.
-    pub(crate) fn change_of(&self, pages: u64, bytes: u64, job: impl FnOnce(&Bridge) + Send + 'static) {
-        let taken = self.progress.take(pages);
+        let taken = self.progress.take(0);
         let change = Change::of_current(&self.interrupts);
         let job = move |bridge: &Bridge| {
             change.run(|| job(bridge));
@@ -55,7 +51,33 @@ impl Bridge {
             self.serve(self.permits.next());
         } else {
             let bridge = self.own();
-            self.serve(self.permits.take_or_queue(Box::new(move || job(&bridge)), bytes));
+            self.serve(self.permits.take_or_queue(Box::new(move || job(&bridge)), 0));
+        }
+    }
+
+    /// As [`Bridge::change`], with the `data` of the write that this thread serves, `pages` of the kernel's cache. A job that
+    /// is queued keeps them.
+    pub(crate) fn change_with(
+        &self,
+        pages: u64,
+        data: &[u8],
+        job: impl FnOnce(&Bridge, &[u8]) + Send + 'static,
+    ) {
+        let taken = self.progress.take(pages);
+        let change = Change::of_current(&self.interrupts);
+        if self.permits.take() {
+            change.run(|| job(self, data));
+            self.progress.finish(taken);
+            self.serve(self.permits.next());
+        } else {
+            let data = Kept::of(data, self.permits.has_room());
+            self.progress.note_queued(&data);
+            let (bytes, bridge) = (data.held(), self.own());
+            let job: Task = Box::new(move || {
+                change.run(|| job(&bridge, data.data()));
+                bridge.progress.finish(taken);
+            });
+            self.serve(self.permits.take_or_queue(job, bytes));
         }
     }
 }

@@ -18,12 +18,10 @@ use zpl::{FileKind, NAME_MAX};
 
 use crate::access::keeps_quiet;
 use crate::attributes::{from_request, nothing, when};
-use crate::bridge::{Bridge, Task};
+use crate::bridge::Bridge;
 use crate::caller;
 use crate::errno;
-use crate::interrupts;
 use crate::ioctl::Ioctl;
-use crate::kept::Kept;
 use crate::limits::CAPABILITY;
 use crate::progress::cached_pages;
 use crate::replies::{reply_created, reply_empty, reply_entry, reply_sized, reply_written};
@@ -366,26 +364,11 @@ impl fuser::Filesystem for Bridge {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let taken = self.progress.take(cached_pages(write_flags, data));
         let (at, by) = (Position { file: self.id(ino), offset }, caller::of(req));
-        let change = interrupts::Change::of_current(&self.interrupts);
-        if self.permits.take() {
-            let write = || self.write_range(&by, at, data, write_flags);
-            change.run(|| reply_written(self.answer_at(at.file, write), reply));
-            self.progress.finish(taken);
-            self.serve(self.permits.next());
-        } else {
-            let data = Kept::of(data, self.permits.has_room());
-            self.progress.note_queued(&data);
-            let bytes = data.held();
-            let bridge = self.own();
-            let job: Task = Box::new(move || {
-                let write = || bridge.write_range(&by, at, data.data(), write_flags);
-                change.run(|| reply_written(bridge.answer_at(at.file, write), reply));
-                bridge.progress.finish(taken);
-            });
-            self.serve(self.permits.take_or_queue(job, bytes));
-        }
+        self.change_with(cached_pages(write_flags, data), data, move |bridge, data| {
+            let write = || bridge.write_range(&by, at, data, write_flags);
+            reply_written(bridge.answer_at(at.file, write), reply);
+        });
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {

@@ -264,10 +264,9 @@ impl Filesystem for VolumeFile {
         reply: ReplyWrite,
     ) {
         let pages = cached_pages(write_flags, data);
-        let (volume, data) = (self.volume.clone(), data.to_vec());
-        let bytes = data.len() as u64;
-        self.head.change_of(pages, bytes, move |bridge| {
-            let written = bridge.answer(|| write_range(&volume, offset, &data));
+        let volume = self.volume.clone();
+        self.head.change_with(pages, data, move |bridge, data| {
+            let written = bridge.answer(|| write_range(&volume, offset, data));
             if written.is_err_and(|errno| errno == Errno::EROFS) {
                 // Data that a program wrote to a mapping of the file is in the page cache and must be dropped.
                 let head = bridge.shared.clone();
