@@ -60,14 +60,21 @@ pub(crate) fn serve(stream: &Stream, export: &Arc<Export>) {
         queue: Queue::new(),
     };
     std::thread::scope(|scope| {
+        let mut is_served = false;
         for _ in 0..WORKERS {
             let work = || client.work(stream);
             let started = std::thread::Builder::new().name("cenote-nbd".into()).spawn_scoped(scope, work);
-            if let Err(error) = started {
-                tracing::warn!(%error, "an NBD client has fewer threads");
+            match started {
+                Ok(_) => is_served = true,
+                Err(error) => tracing::warn!(%error, "an NBD client has fewer threads"),
             }
         }
-        let read = client.read_requests(stream);
+        // Without a thread, requests would wait for ever. The threads end when the queue is closed, also after a panic here.
+        let read = match is_served {
+            true => catch_unwind(AssertUnwindSafe(|| client.read_requests(stream)))
+                .unwrap_or_else(|_| Err(io::Error::other("an invariant was found broken"))),
+            false => Err(io::Error::other("there is no thread for it")),
+        };
         client.queue.close();
         if let Err(error) = read {
             tracing::warn!(export = name, %error, "an NBD client is cut off");

@@ -1,5 +1,7 @@
 //! Clients of a served volume: those that follow the protocol, and those that violate it.
 
+mod authority;
+mod client;
 mod encrypted;
 #[path = "../../front/tests/served/mod.rs"]
 mod served;
@@ -11,12 +13,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::{Client, FUA, OPTION, text};
 use nbd::{Address, Export, Serving, StartError, Tls};
 use served::Served;
 use zpl::{Volume, volume_initialiser};
 
 const MIB: u64 = 1 << 20;
-const OPTION: u64 = 0x4948_4156_454f_5054;
 
 /// A pool in a file with a volume of 16 MiB, which is served.
 struct Bed {
@@ -80,142 +82,6 @@ impl Bed {
         self.serving.take().unwrap().stop();
         assert!(!self.socket().exists());
         self.served.judge(&[]);
-    }
-}
-
-fn text(text: &[u8]) -> Vec<u8> {
-    [&(text.len() as u32).to_be_bytes(), text].concat()
-}
-
-/// The data of the option `GO`.
-fn go(name: &[u8]) -> Vec<u8> {
-    [&text(name), &[0, 0][..]].concat()
-}
-
-struct Client<S = UnixStream> {
-    stream: S,
-    structured: bool,
-    flags: u16,
-    size: u64,
-}
-
-const FUA: u16 = 1;
-
-impl<S: Read + Write> Client<S> {
-    fn new(stream: S, structured: bool) -> Client<S> {
-        Client { stream, structured, flags: 0, size: 0 }
-    }
-
-    /// Agrees on how to talk, and begins to use the volume.
-    fn begin(&mut self) {
-        if self.structured {
-            assert_eq!(self.option(8, &[]).0, 1);
-            let mut query = text(b"");
-            query.extend(1u32.to_be_bytes());
-            query.extend(text(b"base:allocation"));
-            let (kind, data) = self.option(10, &query);
-            assert!(kind == 4 && data.ends_with(b"base:allocation"));
-            assert_eq!(self.option_reply().0, 1);
-        }
-        let (kind, data) = self.option(7, &go(b"tank/vol"));
-        assert!(kind == 3 && data[..2] == [0, 0], "{kind} {data:?}");
-        self.size = u64::from_be_bytes(data[2..10].try_into().unwrap());
-        self.flags = u16::from_be_bytes(data[10..12].try_into().unwrap());
-        while self.option_reply().0 != 1 {}
-    }
-
-    fn hello(&mut self) {
-        let mut first = [0; 18];
-        self.stream.read_exact(&mut first).unwrap();
-        assert_eq!(&first[..8], b"NBDMAGIC");
-        self.stream.write_all(&3u32.to_be_bytes()).unwrap();
-    }
-
-    fn option(&mut self, option: u32, data: &[u8]) -> (u32, Vec<u8>) {
-        let mut raw = OPTION.to_be_bytes().to_vec();
-        raw.extend(option.to_be_bytes());
-        raw.extend((data.len() as u32).to_be_bytes());
-        raw.extend(data);
-        self.stream.write_all(&raw).unwrap();
-        self.option_reply()
-    }
-
-    fn option_reply(&mut self) -> (u32, Vec<u8>) {
-        let mut head = [0; 20];
-        self.stream.read_exact(&mut head).unwrap();
-        let mut data = vec![0; u32::from_be_bytes(head[16..].try_into().unwrap()) as usize];
-        self.stream.read_exact(&mut data).unwrap();
-        (u32::from_be_bytes(head[12..16].try_into().unwrap()), data)
-    }
-
-    fn send(&mut self, kind: u16, flags: u16, (offset, length): (u64, u32), data: &[u8]) {
-        let mut raw = 0x2560_9513u32.to_be_bytes().to_vec();
-        raw.extend(flags.to_be_bytes());
-        raw.extend(kind.to_be_bytes());
-        raw.extend(77u64.to_be_bytes());
-        raw.extend(offset.to_be_bytes());
-        raw.extend(length.to_be_bytes());
-        raw.extend(data);
-        self.stream.write_all(&raw).unwrap();
-    }
-
-    /// The reply to one request that is under way: an error, or what it gives. `room` bytes are wanted.
-    fn reply(&mut self, from: u64, room: usize) -> Result<Vec<u8>, u32> {
-        let mut found = vec![0xee; room];
-        if !self.structured {
-            let mut head = [0; 16];
-            self.stream.read_exact(&mut head).unwrap();
-            assert_eq!(u32::from_be_bytes(head[..4].try_into().unwrap()), 0x6744_6698);
-            match u32::from_be_bytes(head[4..8].try_into().unwrap()) {
-                0 => self.stream.read_exact(&mut found).unwrap(),
-                error => return Err(error),
-            }
-            return Ok(found);
-        }
-        let mut failed = None;
-        loop {
-            let mut head = [0; 20];
-            self.stream.read_exact(&mut head).unwrap();
-            assert_eq!(u32::from_be_bytes(head[..4].try_into().unwrap()), 0x668e_33ef);
-            assert_eq!(u64::from_be_bytes(head[8..16].try_into().unwrap()), 77);
-            let mut data = vec![0; u32::from_be_bytes(head[16..].try_into().unwrap()) as usize];
-            self.stream.read_exact(&mut data).unwrap();
-            match u16::from_be_bytes([head[6], head[7]]) {
-                0 => {}
-                1 => {
-                    let at = (u64::from_be_bytes(data[..8].try_into().unwrap()) - from) as usize;
-                    found[at..at + data.len() - 8].copy_from_slice(&data[8..]);
-                }
-                5 => found = data[4..].to_vec(),
-                0x8001 => failed = Some(u32::from_be_bytes(data[..4].try_into().unwrap())),
-                other => panic!("chunk {other}"),
-            }
-            if head[5] & 1 != 0 {
-                return failed.map_or(Ok(found), Err);
-            }
-        }
-    }
-
-    fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, u32> {
-        self.send(0, 0, (offset, length), &[]);
-        self.reply(offset, length as usize)
-    }
-
-    fn write(&mut self, offset: u64, data: &[u8], flags: u16) -> Result<(), u32> {
-        self.send(1, flags, (offset, data.len() as u32), data);
-        self.reply(0, 0).map(drop)
-    }
-
-    fn ask(&mut self, kind: u16, flags: u16, range: (u64, u32)) -> Result<(), u32> {
-        self.send(kind, flags, range, &[]);
-        self.reply(0, 0).map(drop)
-    }
-
-    fn extents(&mut self, range: (u64, u32), flags: u16) -> Result<Vec<(u32, u32)>, u32> {
-        self.send(7, flags, range, &[]);
-        let raw = self.reply(0, 0)?;
-        let word = |at: &[u8]| u32::from_be_bytes(at.try_into().unwrap());
-        Ok(raw.chunks(8).map(|pair| (word(&pair[..4]), word(&pair[4..]))).collect())
     }
 }
 
@@ -299,7 +165,7 @@ fn invalid_requests_are_refused_and_the_connection_stays() {
 #[test]
 fn options_that_are_not_known_or_not_possible_are_refused_in_words() {
     let bed = Bed::new(false);
-    let mut client = Client { stream: bed.connect(), structured: false, flags: 0, size: 0 };
+    let mut client = Client::new(bed.connect(), false);
     client.hello();
     let refused = |client: &mut Client, option, data: &[u8]| {
         let (kind, why) = client.option(option, data);
@@ -440,8 +306,7 @@ fn a_socket_is_made_only_where_none_is_listened_to_and_nothing_else_lies() {
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     let serving = start(dead.clone()).unwrap();
     // The client gets an error for an export that cannot be opened.
-    let mut client =
-        Client { stream: UnixStream::connect(&dead).unwrap(), structured: false, flags: 0, size: 0 };
+    let mut client = Client::new(UnixStream::connect(&dead).unwrap(), false);
     client.hello();
     let (kind, why) = client.option(7, &[text(b""), vec![0, 0]].concat());
     assert_eq!((kind & 0xffff, &why[..]), (6, &b"no"[..]));

@@ -1,5 +1,6 @@
 //! Clients of all kinds against a served file system: those that keep to the protocol, and those that do not.
 
+mod calls;
 #[path = "../../front/tests/served/mod.rs"]
 mod served;
 
@@ -8,28 +9,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use calls::{
+    ACCESS, Answer, COMMIT, CREATE, Call, GETATTR, LINK, LOOKUP, MKDIR, MOUNT, NFS, READ, READDIR,
+    READDIRPLUS, REMOVE, RENAME, SETATTR, WRITE, Words, at, record,
+};
 use nfs::{Export, Rules, Serving};
 use pool::Pool;
 use served::Served;
 use zpl::Filesystem;
 
 const MIB: u64 = 1 << 20;
-const NFS: u32 = 100_003;
-const MOUNT: u32 = 100_005;
-const GETATTR: u32 = 1;
-const SETATTR: u32 = 2;
-const LOOKUP: u32 = 3;
-const ACCESS: u32 = 4;
-const READ: u32 = 6;
-const WRITE: u32 = 7;
-const CREATE: u32 = 8;
-const MKDIR: u32 = 9;
-const REMOVE: u32 = 12;
-const RENAME: u32 = 14;
-const LINK: u32 = 15;
-const READDIR: u32 = 16;
-const READDIRPLUS: u32 = 17;
-const COMMIT: u32 = 21;
 const OK: u32 = 0;
 const NOENT: u32 = 2;
 const ACCES: u32 = 13;
@@ -103,71 +92,6 @@ fn serve(pool: &Arc<Pool>, rules: &str, told: &Arc<Mutex<Vec<String>>>) -> (Arc<
     (export, serving)
 }
 
-/// Arguments and results: words and strings of XDR.
-#[derive(Default)]
-struct Words(Vec<u8>);
-
-impl Words {
-    fn u32(mut self, word: u32) -> Words {
-        self.0.extend(word.to_be_bytes());
-        self
-    }
-
-    fn u64(mut self, word: u64) -> Words {
-        self.0.extend(word.to_be_bytes());
-        self
-    }
-
-    fn bytes(mut self, bytes: &[u8]) -> Words {
-        self = self.u32(bytes.len() as u32);
-        self.0.extend(bytes);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
-        self
-    }
-
-    /// Attributes to set: a mode and nothing else.
-    fn mode(self, mode: u32) -> Words {
-        self.u32(1).u32(mode).u32(0).u32(0).u32(0).u32(0).u32(0)
-    }
-}
-
-struct Answer(Vec<u8>, usize);
-
-impl Answer {
-    fn u32(&mut self) -> u32 {
-        self.1 += 4;
-        u32::from_be_bytes(self.0[self.1 - 4..self.1].try_into().unwrap())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from(self.u32()) << 32 | u64::from(self.u32())
-    }
-
-    fn bytes(&mut self) -> Vec<u8> {
-        let len = self.u32() as usize;
-        let bytes = self.0[self.1..self.1 + len].to_vec();
-        self.1 += len.next_multiple_of(4);
-        bytes
-    }
-
-    fn skip(&mut self, len: usize) {
-        self.1 += len;
-    }
-
-    /// Attributes that may be there: mode, size.
-    fn attributes(&mut self) -> Option<(u32, u64)> {
-        if self.u32() == 0 {
-            return None;
-        }
-        self.skip(4);
-        let mode = self.u32();
-        self.skip(12);
-        let size = self.u64();
-        self.skip(84 - 28);
-        Some((mode, size))
-    }
-}
-
 struct Client {
     stream: TcpStream,
     number: u32,
@@ -182,16 +106,11 @@ impl Client {
     }
 
     fn message(&self, program: u32, procedure: u32, arguments: &Words) -> Vec<u8> {
-        let user = Words::default().u32(0).bytes(b"test").u32(self.uid).u32(self.uid).u32(0);
-        let call = Words::default().u32(self.number).u32(0).u32(2).u32(program).u32(3).u32(procedure);
-        let mut call = call.u32(1).bytes(&user.0).u32(0).u32(0).0;
-        call.extend(&arguments.0);
-        call
+        Call { number: self.number, program, procedure, uid: self.uid }.message(arguments)
     }
 
     fn send(&mut self, message: &[u8]) -> Vec<u8> {
-        self.stream.write_all(&(1u32 << 31 | message.len() as u32).to_be_bytes()).unwrap();
-        self.stream.write_all(message).unwrap();
+        self.stream.write_all(&record(message)).unwrap();
         self.receive()
     }
 
@@ -299,10 +218,6 @@ impl Client {
     }
 }
 
-fn at(dir: &[u8], name: &str) -> Words {
-    Words::default().bytes(dir).bytes(name.as_bytes())
-}
-
 const RULES: &str = "rw,insecure";
 
 #[test]
@@ -388,8 +303,7 @@ fn calls_that_are_sent_together_are_all_answered() {
     for number in numbers.clone() {
         client.number = number;
         let message = client.message(NFS, CREATE, &at(&root, &format!("file {number}")).u32(1).mode(0o600));
-        sent.extend((1u32 << 31 | message.len() as u32).to_be_bytes());
-        sent.extend(message);
+        sent.extend(record(&message));
     }
     client.stream.write_all(&sent).unwrap();
     let mut answered: Vec<u32> = numbers

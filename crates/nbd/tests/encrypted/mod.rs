@@ -4,71 +4,20 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
 
 use nbd::{Tls, TlsError};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rcgen::KeyPair;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::{Bed, Client, go, noise};
+use super::authority::Authority;
+use super::client::{Client, OPTION, go};
+use super::{Bed, noise};
 
 const STARTTLS: u32 = 5;
 const ACK: u32 = 1;
 const INVALID: u32 = 1 << 31 | 3;
 const TLS_REQUIRED: u32 = 1 << 31 | 5;
-
-/// An authority that signs certificates.
-struct Authority {
-    certificate: rcgen::Certificate,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        Authority { certificate, issuer: Issuer::new(params, key) }
-    }
-
-    fn sign(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap(), key)
-    }
-
-    /// Writes the folder of a server.
-    fn equip(&self, folder: &Path) {
-        let (certificate, key) = self.sign("localhost");
-        fs::write(folder.join("ca-cert.pem"), self.certificate.pem()).unwrap();
-        fs::write(folder.join("server-cert.pem"), certificate.pem()).unwrap();
-        fs::write(folder.join("server-key.pem"), key.serialize_pem()).unwrap();
-        fs::set_permissions(folder.join("server-key.pem"), fs::Permissions::from_mode(0o600)).unwrap();
-    }
-
-    /// What a client encrypts with that trusts this authority, and shows a certificate of `signer`.
-    fn client(&self, signer: Option<&Authority>) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.der().clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        Arc::new(match signer {
-            None => builder.with_no_client_auth(),
-            Some(signer) => {
-                let (certificate, key) = signer.sign("client");
-                let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
-                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-                builder.with_client_auth_cert(chain, key).unwrap()
-            }
-        })
-    }
-}
 
 /// A client whose connection is to be encrypted from now on.
 fn encrypted(bed: &Bed, config: &Arc<ClientConfig>) -> Client<StreamOwned<ClientConnection, UnixStream>> {
@@ -119,14 +68,14 @@ fn nobody_gets_in_without_encryption_or_without_a_certificate() {
     // The old way to begin cannot be refused in words.
     let mut old = Client::new(bed.connect(), true);
     old.hello();
-    let raw = [&super::OPTION.to_be_bytes()[..], &1u32.to_be_bytes(), &0u32.to_be_bytes()].concat();
+    let raw = [&OPTION.to_be_bytes()[..], &1u32.to_be_bytes(), &0u32.to_be_bytes()].concat();
     old.stream.write_all(&raw).unwrap();
     assert_eq!(old.stream.read(&mut [0]).unwrap(), 0);
     // No certificate, one of another authority, and no TLS at all.
     for signer in [None, Some(&Authority::new())] {
         let mut client = encrypted(&bed, &authority.client(signer));
         // The client learns of the refusal when it reads.
-        let _ = client.stream.write_all(&super::OPTION.to_be_bytes());
+        let _ = client.stream.write_all(&OPTION.to_be_bytes());
         assert!(client.stream.read(&mut [0; 20]).is_err());
     }
     let mut noisy = Client::new(bed.connect(), true);
