@@ -29,6 +29,9 @@ pub enum ExportError {
     /// It is exported already.
     #[error("it is exported at '{0}' already")]
     Already(Address),
+    /// Another export listens there, for example because its dataset had this name before.
+    #[error("the export of '{0}' listens there")]
+    Taken(String),
     /// It is not exported.
     #[error("it is not exported")]
     NotExported,
@@ -165,11 +168,10 @@ impl Exports {
         dataset: &str,
         told: &Told,
     ) -> Result<Exported, ExportError> {
-        let mut served = self.served();
-        if let Some(serving) = served.get(dataset) {
-            return Err(ExportError::Already(serving.address().clone()));
-        }
+        self.check_new(dataset)?;
+        // This reads from the disks, and may replay an intent log: other commands look at the exports meanwhile.
         check_volume(pool, dataset)?;
+        self.end_gone(pool);
         let address = match &told.address {
             Some(address) => address.clone(),
             None => {
@@ -179,6 +181,13 @@ impl Exports {
                 Address::Unix(path)
             }
         };
+        let mut served = self.served();
+        if let Some(serving) = served.get(dataset) {
+            return Err(ExportError::Already(serving.address().clone()));
+        }
+        if let Some((other, _)) = served.iter().find(|(_, serving)| *serving.address() == address) {
+            return Err(ExportError::Taken(other.clone()));
+        }
         // Clients do not prevent an export of the pool; the server ends their connections first.
         let weak = Arc::downgrade(pool);
         let open = move |name: &str| {
@@ -196,6 +205,23 @@ impl Exports {
         let exported = shown(dataset, &*serving);
         served.insert(dataset.to_owned(), serving);
         Ok(exported)
+    }
+
+    fn check_new(&self, dataset: &str) -> Result<(), ExportError> {
+        match self.served().get(dataset) {
+            Some(serving) => Err(ExportError::Already(serving.address().clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the exports whose datasets are gone. A later dataset of the same name is another one.
+    pub(crate) fn end_gone(&self, pool: &Pool) {
+        let names: Vec<String> = self.served().keys().cloned().collect();
+        let is_gone = |name: &String| matches!(pool.dataset(name), Err(pool::Error::NoDataset(_)));
+        for name in names.into_iter().filter(is_gone) {
+            let serving = self.served().remove(&name);
+            drop(serving);
+        }
     }
 
     /// Ends an export. Without `force`, not while clients are connected.
@@ -223,8 +249,12 @@ impl Exports {
         drop(served);
     }
 
-    /// Renames datasets in the table. Clients stay connected.
+    /// Renames datasets in the table. Clients stay connected. `renamed` need not map names of snapshots.
     pub(crate) fn rename(&self, renamed: impl Fn(&str) -> String) {
+        let renamed = |name: &str| match name.split_once('@') {
+            Some((head, leaf)) if renamed(name) == name => format!("{}@{leaf}", renamed(head)),
+            _ => renamed(name),
+        };
         let mut served = self.served();
         let all = std::mem::take(&mut *served);
         for (dataset, serving) in all {

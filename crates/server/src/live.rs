@@ -264,8 +264,11 @@ impl Live {
         self.mounts.end_left(datasets, force)?;
         self.mounts.remove_folders(&points);
         for dataset in datasets {
-            // An export with clients keeps its dataset in use.
-            let _ = self.exports.stop(dataset, force);
+            // An export with clients keeps its dataset in use. One without ends when the dataset is gone.
+            if force {
+                // It may not be exported.
+                let _ = self.exports.stop(dataset, force);
+            }
             // If the dataset is not destroyed after all, the next look at the properties shares it again.
             self.shares.end(dataset);
         }
@@ -359,6 +362,13 @@ impl Live {
             let Ok(info) = pool.dataset(snapshot) else { continue };
             let leaf = snapshot.split_once('@').map_or("", |(_, leaf)| leaf);
             self.mounts.let_go_of(SnapshotKey { id: info.id, guid: info.phys.guid }, leaf);
+        }
+    }
+
+    /// Datasets were destroyed: their exports end.
+    pub fn destroyed(&self) {
+        if let Ok(pool) = self.pool() {
+            self.exports.end_gone(&pool);
         }
     }
 

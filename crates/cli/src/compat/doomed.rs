@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use format::ObjectId;
+use pool::props::DatasetKind;
 use pool::{DatasetInfo, Pool};
 
 use super::Call;
@@ -163,6 +164,13 @@ impl Doomed {
     /// Why it is still there.
     pub fn destroy(&self, call: &Call, pool: &Pool, force: bool) -> Result<(), Failure> {
         let name = self.head.name.as_str();
+        if self.head.kind == DatasetKind::Volume {
+            // The snapshots of a volume that stays are to stay, too.
+            mounting::letting_go(call, std::slice::from_ref(&self.head.name));
+            if !force {
+                not_in_use(pool, name).map_err(|error| words(Action::Destroy(name), &error))?;
+            }
+        }
         let own = self.snapshots.iter().map(|snapshot| snapshot.name.clone());
         // Those whose destruction waited for clones went with these.
         let own: Vec<String> = own.filter(|snapshot| pool.dataset(snapshot).is_ok()).collect();
@@ -179,8 +187,21 @@ impl Doomed {
             return Ok(());
         }
         mounting::destroying(call, name, force)?;
-        pool.destroy_dataset(name).map_err(|error| words(Action::Destroy(name), &error))
+        let done = pool.destroy_dataset(name).map_err(|error| words(Action::Destroy(name), &error));
+        mounting::destroyed(call);
+        done
     }
+}
+
+/// # Errors
+/// [`pool::Error::DatasetBusy`]: somebody has the dataset open.
+pub(super) fn not_in_use(pool: &Pool, name: &str) -> pool::Result<()> {
+    if !pool.is_used(name)? {
+        return Ok(());
+    }
+    // Changes that are not synced yet keep a dataset open, too.
+    pool.sync()?;
+    if pool.is_used(name)? { Err(pool::Error::DatasetBusy(name.to_owned())) } else { Ok(()) }
 }
 
 /// The words of an error while destroying snapshots.

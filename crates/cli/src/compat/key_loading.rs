@@ -184,7 +184,10 @@ impl Work<'_> {
             Deed::Load(from) => self.load(info, from, false, console),
             Deed::Verify(from) => self.load(info, from, true, console),
             Deed::Unload => {
-                super::mounting::letting_go(self.call, std::slice::from_ref(&info.name));
+                // Files of volumes and of their snapshots may be open in the kernel's cache alone.
+                let below = self.pool().list(&info.name, None, true).map_err(|error| self.refused(&error))?;
+                let names: Vec<String> = below.into_iter().map(|info| info.name).collect();
+                super::mounting::letting_go(self.call, &names);
                 // A client of a share has the file system open for a while after its last call.
                 let _held = self.call.live().map(|live| live.hold_shares_off(&info.name));
                 self.pool().unload_key(info).map_err(|error| self.refused(&error))

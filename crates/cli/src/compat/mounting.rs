@@ -108,7 +108,16 @@ pub fn destroying(call: &Call, name: &str, force: bool) -> Result<(), Failure> {
 /// Those of [`Pool::destroy_snapshots`].
 pub fn destroy_snapshots(call: &Call, pool: &Pool, names: &[String], defer: bool) -> pool::Result<()> {
     letting_go(call, names);
-    pool.destroy_snapshots(names, defer)
+    let done = pool.destroy_snapshots(names, defer);
+    destroyed(call);
+    done
+}
+
+/// Datasets were destroyed, perhaps: what served them ends.
+pub fn destroyed(call: &Call) {
+    if let Some(live) = call.live() {
+        live.destroyed();
+    }
 }
 
 /// Prepares mounts for the destroy of snapshots, or for their move to another file system.

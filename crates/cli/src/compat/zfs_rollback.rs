@@ -10,7 +10,7 @@ use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, Session};
 use crate::out::Console;
 use pool::DatasetInfo;
-use pool::props::names;
+use pool::props::{DatasetKind, names};
 
 /// `zfs rollback`.
 pub static COMMAND: Command = Command {
@@ -103,7 +103,12 @@ fn rollback_in(
     }
     let doomed: Vec<String> = newer.iter().map(|info| info.name.clone()).collect();
     let mut newer = Some(newer);
+    let is_volume = pool.dataset(fs).map_err(words)?.kind == DatasetKind::Volume;
     let roll = || {
+        if is_volume {
+            // Nothing goes for a rollback that will be refused.
+            super::doomed::not_in_use(pool, fs).map_err(words)?;
+        }
         for doomed in super::doomed::all(pool, &clones)? {
             doomed.destroy(call, pool, call.options.force)?;
         }
