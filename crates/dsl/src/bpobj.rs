@@ -24,7 +24,7 @@ const OLDEST_SIZE: usize = 0x10;
 /// Block size of an array of sub-lists.
 const SUBS_BLOCK: u32 = 128 << 10;
 
-fn header(object: &Object) -> Result<Header> {
+pub(crate) fn header(object: &Object) -> Result<Header> {
     let corrupt = Error::corrupt(object.id());
     let header = match object.with_bonus(|_, raw| Header::decode(raw, ByteOrder::Little)) {
         Ok(header) => header,
@@ -37,7 +37,7 @@ fn header(object: &Object) -> Result<Header> {
 }
 
 /// Decodes what the list `id` holds.
-fn listed(id: ObjectId, slot: &[u8]) -> Result<BlockPtr> {
+pub(crate) fn listed(id: ObjectId, slot: &[u8]) -> Result<BlockPtr> {
     match BlockPtr::decode(slot, ByteOrder::Little).map_err(Error::corrupt(id))? {
         BlockPtr::Hole(_) => Err(Error::corrupt(id)(format::Corrupt::new("hole in a list", 0))),
         ptr => Ok(ptr),
@@ -62,7 +62,7 @@ fn whole(mos: &Mos, id: ObjectId) -> Result<Vec<(ObjectId, Header)>> {
     Ok(found)
 }
 
-fn put_header(object: &Arc<Object>, tx: &Tx, header: &Header) {
+pub(crate) fn put_header(object: &Arc<Object>, tx: &Tx, header: &Header) {
     object.edit_bonus(tx, |raw| raw.copy_from_slice(&header.encode()[..raw.len()]));
 }
 
@@ -73,6 +73,16 @@ pub fn create(mos: &Mos, tx: &Tx, block_size: u32, compress: u8) -> Result<Objec
         version::DEFLATED..version::DEADLISTS => OLD_SIZE,
         _ => bpobj::SIZE,
     };
+    create_sized(mos, tx, (block_size, compress), size)
+}
+
+/// As [`create`], with a header of `size` bytes.
+pub(crate) fn create_sized(
+    mos: &Mos,
+    tx: &Tx,
+    (block_size, compress): (u32, u8),
+    size: usize,
+) -> Result<ObjectId> {
     let empty = Header::new(size).encode();
     let mut new =
         NewObject::plain(ObjectType::BPOBJ).block_size(block_size).bonus(ObjectType::BPOBJ_HDR, empty);
@@ -125,7 +135,7 @@ pub fn append<'a>(
     Ok(())
 }
 
-fn add_sizes(header: &mut Header, sizes: Sizes) {
+pub(crate) fn add_sizes(header: &mut Header, sizes: Sizes) {
     sizes.add_to([&mut header.bytes, &mut header.comp, &mut header.uncomp]);
 }
 

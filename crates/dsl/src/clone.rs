@@ -61,6 +61,7 @@ impl Change<'_> {
         self.share_key_object(snap.dir, dir_id)?;
         self.copy_marks(origin_id, id)?;
         self.branch_off(origin_id, dir_id, id)?;
+        self.begin_livelist(dir_id)?;
         self.count_new_dir(dir_id, parent)?;
         self.forget_log(id, dir_id, name);
         Ok((dir_id, id))
@@ -88,6 +89,8 @@ impl Change<'_> {
         self.check_freeable(&head.bp, head.prev_snap_txg)?;
         self.let_go_of(id, fs)?;
         self.effects.push(Effect::LogEnded { head: id, root: head.bp });
+        // It lists the blocks that the rollback undoes.
+        self.drop_livelist(dir_id)?;
         if head.prev_snap_txg == self.txg() {
             // The snapshot was taken in this txg, so nothing changed since.
             self.forget_log(id, dir_id, fs);

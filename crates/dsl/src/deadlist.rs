@@ -18,7 +18,7 @@ use crate::sizes::Sizes;
 use crate::{Error, Result, version};
 
 /// Block size of new lists.
-const BLOCK: u32 = 128 << 10;
+pub(crate) const BLOCK: u32 = 128 << 10;
 const EMPTY_KEY: &str = "empty_bpobj";
 
 /// A list for an entry without blocks: the pool's shared empty one if the pool has that feature.
@@ -121,7 +121,8 @@ pub fn keys(mos: &Mos, dataset: &DslDataset) -> Result<Vec<Txg>> {
     Ok(found)
 }
 
-fn add_totals(mos: &Mos, tx: &Tx, id: ObjectId, sizes: Sizes) -> Result<()> {
+/// Adds to the totals of the whole list.
+pub(crate) fn add_totals(mos: &Mos, tx: &Tx, id: ObjectId, sizes: Sizes) -> Result<()> {
     let mut header = header(mos, id)?;
     header.used += sizes.used;
     header.compressed += sizes.comp;
@@ -228,6 +229,30 @@ pub(crate) fn take_from(
     }
     add_totals(mos, tx, id, -sizes)?;
     Ok((lists, sizes))
+}
+
+/// Gives the entry `key` another list. The old one is the caller's.
+pub(crate) fn set_entry(mos: &Mos, tx: &Tx, id: ObjectId, (key, list): Entry) -> Result<()> {
+    let value = Value::from_u64(list.0);
+    Ok(zap::update(&mos.object(id)?, tx, int_key(key.0).as_bytes(), &value)?)
+}
+
+/// Removes the entry `key`. Its list is the caller's.
+pub(crate) fn remove_entry(mos: &Mos, tx: &Tx, id: ObjectId, key: Txg) -> Result<()> {
+    Ok(zap::remove(&mos.object(id)?, tx, int_key(key.0).as_bytes())?)
+}
+
+/// Frees the list of an entry, or ends one use of the shared empty list. The caller is responsible for the listed blocks.
+pub(crate) fn free_list(mos: &Mos, features: &mut Option<Features>, tx: &Tx, list: ObjectId) -> Result<()> {
+    match is_shared(mos, list)? {
+        true => give_up_empty(mos, features, tx, list),
+        false => bpobj::free(mos, tx, list),
+    }
+}
+
+/// Whether `list` is the pool's shared empty list.
+pub(crate) fn is_shared(mos: &Mos, list: ObjectId) -> Result<bool> {
+    Ok(mos.directory_object(EMPTY_KEY)? == Some(list))
 }
 
 /// Attaches `list` to the entry with the largest key that is not above `key`.

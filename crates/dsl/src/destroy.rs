@@ -65,7 +65,9 @@ impl Change<'_> {
             uncomp: dir.uncompressed_bytes as i64,
         };
         add_space(mos, self.tx, dir_id, Category::Head, -charged)?;
-        self.free_tree(&phys.bp, phys.prev_snap_txg, charged)?;
+        if !self.free_listed(dir_id, charged)? {
+            self.free_tree(&phys.bp, phys.prev_snap_txg, charged)?;
+        }
         self.adjust_counts(dir.parent, [-1, 0])?;
         let children = mos.object(mos.dir(dir.parent)?.child_dir_zap)?;
         let leaf = name.rsplit_once('/').map_or(name, |(_, leaf)| leaf);

@@ -1,8 +1,8 @@
 //! Adding blocks without references to the lists that the next txgs free.
 //!
-//! From:   lists of blocks (of snapshots), and whole trees (of file systems and of what a rollback undoes).
+//! From:   lists of blocks (of snapshots and clones), and whole trees (of file systems and of what a rollback undoes).
 //! To:     `pool`, which frees a bounded part with each txg, so that nobody waits long for one.
-//! Source: docs/format/06-mos-dsl.md §1 (`free_bpobj`), §7.4, §9.3, §9.4.
+//! Source: docs/format/06-mos-dsl.md §1 (`free_bpobj`), §7.4, §7.5, §9.3, §9.4.
 
 use format::blkptr::BlockPtr;
 use format::bptree::Entry;
@@ -14,7 +14,7 @@ use crate::mos::Mos;
 use crate::sizes::Sizes;
 use crate::space::{Category, add_space};
 use crate::walk::{self, Item, Root, Walk};
-use crate::{Error, Result, bpobj, bptree, tree};
+use crate::{Error, Result, bpobj, bptree, livelist, tree};
 
 /// The directory `$FREE`, which is charged for blocks that wait to be freed.
 ///
@@ -58,6 +58,30 @@ impl Change<'_> {
         Ok(())
     }
 
+    /// Frees the blocks of the destroyed clone in directory `dir` by its livelist. Returns `false` if the clone has no list, or one that
+    /// is wrong. `charged` are the sums of the blocks, which the caller has subtracted from the clone's charges.
+    pub(crate) fn free_listed(&mut self, dir: ObjectId, charged: Sizes) -> Result<bool> {
+        let mos = self.mos();
+        let Some(list) = livelist::of(mos, dir)? else { return Ok(false) };
+        let sums = livelist::totals(mos, list);
+        // Embedded blocks are not listed.
+        let is_right = |sums: &Sizes| {
+            (sums.used, sums.comp) == (charged.used, charged.comp) && sums.uncomp <= charged.uncomp
+        };
+        let Some(sums) = sums.ok().filter(is_right) else {
+            tracing::warn!(
+                ?charged,
+                "the livelist of a clone is not the clone's: the clone is freed by a walk"
+            );
+            self.drop_livelist(dir)?;
+            return Ok(false);
+        };
+        self.queue_livelist(dir, list)?;
+        add_space(mos, self.tx, self::dir(mos)?, Category::Head, sums)?;
+        self.effects.push(Effect::Waiting);
+        Ok(true)
+    }
+
     /// Frees every block below an objset's root that was born after `since`. `sizes` are their sums, which the caller has
     /// subtracted from the dataset's charges.
     pub(crate) fn free_tree(&mut self, root: &BlockPtr, since: Txg, sizes: Sizes) -> Result<()> {
@@ -82,7 +106,7 @@ impl Change<'_> {
 /// Bytes that wait to be freed.
 pub fn waiting(mos: &Mos) -> Result<u64> {
     let listed = mos.directory_object("free_bpobj")?.map(|list| bpobj::totals(mos, list)).transpose()?;
-    let sizes = listed.unwrap_or_default() + bptree::totals(mos)?;
+    let sizes = listed.unwrap_or_default() + bptree::totals(mos)? + livelist::waiting(mos)?;
     Ok(sizes.used.max(0) as u64)
 }
 

@@ -53,6 +53,7 @@ pub mod settle;
 pub mod sizes;
 pub mod snapshot;
 pub mod space;
+mod sublist;
 mod token;
 pub mod tree;
 mod tune_error;

@@ -38,6 +38,9 @@ impl Change<'_> {
         let lines = self.lines_of(name)?;
         self.check_promote(name, &lines)?;
         self.promote_keys(lines.clone.0, lines.parent.0)?;
+        // Neither lists what was written since its new origin.
+        self.drop_livelist(lines.clone.0)?;
+        self.drop_livelist(lines.parent.0)?;
         self.move_charges(&lines)?;
         let follower = self.swap_branches(&lines)?;
         self.move_snapshots(&lines, follower)?;

@@ -403,6 +403,9 @@ impl Change<'_> {
         if head.prev_snap != other.prev_snap {
             return Err(Error::DatasetBusy(tree::name_of(&self.view, head_dir)?));
         }
+        // Each lists the blocks that the other has from now on.
+        self.drop_livelist(head_dir)?;
+        self.drop_livelist(other_dir)?;
         let mut prev = mos.dataset(head.prev_snap)?;
         if prev.next_snap == head_id {
             let alone = deadlist::space_between(mos, other.deadlist, prev.prev_snap_txg, Txg(u64::MAX))?;

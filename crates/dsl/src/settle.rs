@@ -8,6 +8,7 @@ use format::{BlockPtr, ObjectId, Txg};
 
 use crate::bookmark::Freed;
 use crate::change::Change;
+use crate::livelist::Listed;
 use crate::sizes::Sizes;
 use crate::space::{Category, Shift, add_space, has_breakdown, move_space};
 use crate::{Result, deadlist};
@@ -24,6 +25,8 @@ pub struct Settled {
     pub dead: Vec<(BlockPtr, Sizes)>,
     /// Freed blocks, in the sums of bookmarks.
     pub freed: Freed,
+    /// Written and freed blocks of a clone that has a livelist.
+    pub listed: Option<Listed>,
 }
 
 /// The accounting of a head and its directory.
@@ -68,6 +71,9 @@ impl Change<'_> {
         let before = self.books_of(id)?;
         self.settle_sizes(id, settled)?;
         check_books(&before, &self.books_of(id)?, settled);
+        if let Some(listed) = &settled.listed {
+            self.settle_livelist(id, before.head.bp.birth(), listed)?;
+        }
         self.settle_bookmarks(id, &settled.freed)
     }
 
@@ -127,7 +133,14 @@ mod tests {
         let delta = Sizes { used: 3072, comp: 3000, uncomp: 8192 };
         let kept = Sizes { used: 1024, comp: 1000, uncomp: 2048 };
         let dead = vec![(BlockPtr::HOLE, kept)];
-        let settled = Settled { root: BlockPtr::HOLE, delta, unique: 4096, dead, freed: Freed::default() };
+        let settled = Settled {
+            root: BlockPtr::HOLE,
+            delta,
+            unique: 4096,
+            dead,
+            freed: Freed::default(),
+            listed: None,
+        };
         // A pool may come with sums that are wrong: below zero, here.
         let mut before = Books { head: DslDataset::default(), dir: DslDir::default() };
         before.dir.flags = USED_BREAKDOWN;

@@ -177,6 +177,20 @@ impl Pool {
         Ok(found)
     }
 
+    /// Entries of each part of the livelist of the clone `name`, oldest part first: all, and those of freed blocks. Empty for a
+    /// dataset without a list.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`], or the list cannot be read.
+    pub fn livelist_parts(&self, name: &str) -> Result<Vec<(u64, u64)>> {
+        let _shared = self.shared();
+        let dir = dsl::info::info(&self.inner.view(), name)?.dir_id;
+        let list = dsl::livelist::of(&self.inner.mos, dir)?;
+        list.map(|list| dsl::livelist::parts(&self.inner.mos, list))
+            .transpose()
+            .map(Option::unwrap_or_default)
+    }
+
     /// Bytes waiting to be freed in the background.
     ///
     /// # Errors

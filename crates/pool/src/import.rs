@@ -38,7 +38,7 @@ use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::state::{Parts, SyncState};
 use crate::zil::recover;
 use crate::{Error, Result, bpobj, bptree, history};
-use dsl::info;
+use dsl::{info, livelist};
 
 /// Facts about a pool that is being imported, from its devices and its MOS.
 struct Read {
@@ -69,10 +69,7 @@ impl Read {
             .map_err(|error| damaged(format!("its root cannot be read: {error}")))?;
         let mos = Mos::new(objset, options.host.clone(), opened.uberblock.version);
         let unreadable = |features: Option<&Features>| {
-            let (unreadable, mut unwritable) = features.map(Features::unsupported).unwrap_or_default();
-            if !dsl::livelist::is_freeing(&mos).is_ok_and(|freeing| !freeing) {
-                unwritable.push("livelist: OpenZFS frees a destroyed clone".into());
-            }
+            let (unreadable, unwritable) = features.map(Features::unsupported).unwrap_or_default();
             match unreadable.is_empty() {
                 true => Ok(unwritable),
                 false => Err(Error::Unreadable { pool: name.clone(), what: unreadable.join(", ") }),
@@ -584,7 +581,7 @@ fn is_growing(config: &PoolConfig, storage: &Storage, synced: Txg) -> bool {
 /// Whether blocks of destroyed datasets wait to be freed.
 fn is_freeing(mos: &Mos) -> Result<bool> {
     let listed = mos.directory_object("free_bpobj")?.map(|list| bpobj::is_empty(mos, list)).transpose()?;
-    Ok(listed == Some(false) || bptree::is_there(mos)?)
+    Ok(listed == Some(false) || bptree::is_there(mos)? || livelist::is_queued(mos)?)
 }
 
 fn unflushed_txgs(mos: &Mos, vdev: &VdevConfig, count: u64) -> Result<Option<Vec<u64>>> {

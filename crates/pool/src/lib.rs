@@ -114,6 +114,7 @@ pub use ddt::{Figures, Forecast};
 pub use discover::{DeviceCopy, Found, discover, parse_guid, partitions_of};
 pub use dsl::delegation::Grant;
 pub use dsl::info::DatasetInfo;
+pub use dsl::livelist::Rules as LivelistRules;
 pub use dsl::new_head::{Initialise, NewFilesystem};
 pub use dsl::new_names::check as check_new_name;
 pub use dsl::opening::Opening;

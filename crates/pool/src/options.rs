@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dsl::livelist::Rules;
 use format::uberblock::Uberblock;
 use storage::host::Host;
 use storage::{GzipEngine, SecondLimits};
@@ -84,6 +85,8 @@ pub struct Options {
     pub txg_timeout: u64,
     /// Blocks of what was destroyed that one txg frees.
     pub async_blocks: u64,
+    /// When the livelist of a clone gets a new part, and when it is given up.
+    pub livelists: Rules,
     /// Bytes of a vdev that is being removed that one txg copies, about.
     pub copied_at_once: u64,
     /// A mapping of a removed vdev that takes more bytes is condensed when much of it is obsolete.
@@ -152,6 +155,7 @@ impl Default for Options {
             gzip_engine: None,
             txg_timeout: 5,
             async_blocks: 100_000,
+            livelists: Rules::default(),
             copied_at_once: 64 << 20,
             condense_min_mapping: 128 << 10,
             condensed_at_once: 1 << 16,

@@ -9,6 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use dsl::livelist::Rules;
+
 use crate::options::Options;
 
 /// The longest wait of one transaction.
@@ -26,6 +28,10 @@ pub(crate) struct Limits {
     pub(crate) txg_timeout: AtomicU64,
     /// Blocks of what was destroyed that one txg frees.
     pub(crate) async_blocks: AtomicU64,
+    /// Written blocks in the last part of a livelist from which on the next txg begins a new one.
+    pub(crate) livelist_entries: AtomicU64,
+    /// Percentage of its space that a clone with a livelist must share with its origin, and more.
+    pub(crate) livelist_percent: AtomicU64,
     /// Bytes of a vdev that is being removed that one txg copies, about.
     pub(crate) copied_at_once: AtomicU64,
     /// Bytes that a mapping of a removed vdev has at least that is condensed.
@@ -52,6 +58,8 @@ impl Limits {
             delay_scale: options.delay_scale.into(),
             txg_timeout: options.txg_timeout.into(),
             async_blocks: options.async_blocks.into(),
+            livelist_entries: options.livelists.entries_max.into(),
+            livelist_percent: options.livelists.percent_shared.into(),
             copied_at_once: options.copied_at_once.into(),
             condense_min_mapping: options.condense_min_mapping.into(),
             condensed_at_once: options.condensed_at_once.into(),
@@ -65,6 +73,14 @@ impl Limits {
 
     pub(crate) fn dirty_max(&self) -> u64 {
         self.dirty_max.load(Ordering::Relaxed)
+    }
+
+    /// When livelists get new parts and are given up.
+    pub(crate) fn livelists(&self) -> Rules {
+        Rules {
+            entries_max: self.livelist_entries.load(Ordering::Relaxed),
+            percent_shared: self.livelist_percent.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether nothing is copied of a vdev that is being removed.

@@ -145,6 +145,39 @@ fn blocks_of_a_removed_vdev_are_freed() {
 }
 
 #[test]
+fn a_livelist_of_openzfs_is_gone_on_with_and_its_clone_is_freed_by_it() {
+    let dir = unpack("gredact");
+    let pool = import(dir.path(), false);
+    let name = pool.list("gredact", None, false).unwrap().into_iter().map(|info| info.name);
+    let listed: Vec<String> = name.filter(|name| !pool.livelist_parts(name).unwrap().is_empty()).collect();
+    let [clone] = listed.as_slice() else { panic!("one clone has a list with blocks: {listed:?}") };
+    let before = pool.livelist_parts(clone).unwrap();
+    write_and_free(&pool.open(clone).unwrap(), 3000);
+    pool.sync().unwrap();
+    let after = pool.livelist_parts(clone).unwrap();
+    assert!(after.len() == 1 && after[0] > before[0], "{before:?} {after:?}");
+    pool.export().unwrap();
+    let (_, findings) = check(dir.path());
+    assert!(findings.is_empty(), "{findings:#?}");
+    expect_pleased(dir.path(), "gredact");
+    let pool = import(dir.path(), false);
+    let snapshots = pool.list(clone, None, true).unwrap().into_iter().filter(|info| info.is_snapshot());
+    let snapshots: Vec<String> = snapshots.map(|info| info.name).collect();
+    pool.destroy_snapshots(&snapshots, false).unwrap();
+    pool.destroy_dataset(clone).unwrap();
+    for _ in 0..4 {
+        pool.set_properties("gredact", vec![("org.cenote:seen".into(), None)]).unwrap();
+        pool.sync().unwrap();
+    }
+    assert_eq!(pool.freeing().unwrap(), 0);
+    assert_eq!(pool.info().features[format::features::LIVELIST.guid], 0);
+    pool.export().unwrap();
+    let (_, findings) = check(dir.path());
+    assert!(findings.is_empty(), "{findings:#?}");
+    expect_pleased(dir.path(), "gredact");
+}
+
+#[test]
 fn a_checkpoint_of_openzfs_is_kept_discarded_and_returned_to() {
     let dir = rewrite("gcheckpoint");
     let pool = import(dir.path(), false);

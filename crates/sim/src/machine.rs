@@ -6,8 +6,8 @@ use format::crypt::{KeyFormat, Suite};
 use format::features::{self, Feature};
 use pool::props::Value;
 use pool::{
-    CreateSpec, Layout, NewEncryption, NewFilesystem, NewTop, Options, OwnKey, Pool, UserKey, Wanted,
-    WrappingKey,
+    CreateSpec, Layout, LivelistRules, NewEncryption, NewFilesystem, NewTop, Options, OwnKey, Pool, UserKey,
+    Wanted, WrappingKey,
 };
 use storage::allocator::Class;
 use storage::host::{Disk, Host, Script, ScriptedDisk};
@@ -49,6 +49,8 @@ pub struct Machine {
     pub force_ganging: u64,
     /// Blocks of what was destroyed that one txg frees.
     pub async_blocks: u64,
+    /// When livelists of clones get new parts, and when they are given up.
+    pub livelists: LivelistRules,
     /// Bytes of a vdev that is being removed that one txg copies.
     pub copied_at_once: u64,
     /// Entries of a mapping that is condensed, however short it is, that one txg looks at; 0: none is condensed.
@@ -75,6 +77,7 @@ impl Default for Machine {
             dirty_max: 256 << 20,
             force_ganging: u64::MAX,
             async_blocks: 100_000,
+            livelists: LivelistRules::default(),
             copied_at_once: 64 << 20,
             condensed_at_once: 0,
             properties: vec![("recordsize", 16 << 10)],
@@ -127,6 +130,7 @@ impl Machine {
             dirty_max: self.dirty_max,
             force_ganging: self.force_ganging,
             async_blocks: self.async_blocks,
+            livelists: self.livelists,
             copied_at_once: self.copied_at_once,
             condense_min_mapping: if self.condensed_at_once > 0 { 0 } else { u64::MAX },
             condensed_at_once: self.condensed_at_once,

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use dmu::{Frozen, Tx};
 use dsl::bookmark::Freed;
+use dsl::livelist::Listed;
 use format::blkptr::{Block, BlockPtr, Dva};
 use format::ddt::Key;
 use format::{ChecksumKind, Compression, Corrupt, Txg};
@@ -42,6 +43,8 @@ pub(super) struct Books<'a> {
     pub(super) dead: Vec<(BlockPtr, Sizes)>,
     /// Killed blocks that bookmarks count.
     pub(super) freed: Freed,
+    /// Written and freed blocks, if the dataset is a clone that has a livelist.
+    pub(super) listed: Option<Listed>,
     pub(super) needs: Needs,
 }
 
@@ -76,6 +79,9 @@ impl dmu::Space for Books<'_> {
         let sizes = Sizes::of(self.storage.vdevs(), ptr);
         self.delta += sizes;
         self.unique += sizes.used;
+        if let Some(listed) = &mut self.listed {
+            listed.born(ptr, sizes);
+        }
         if ptr.lsize() > 128 << 10 {
             self.needs.large_blocks = true;
         }
@@ -113,6 +119,9 @@ impl dmu::Space for Books<'_> {
         let sizes = Sizes::of(self.storage.vdevs(), ptr);
         self.delta += -sizes;
         self.freed.killed(ptr, sizes);
+        if let Some(listed) = &mut self.listed {
+            listed.killed(ptr, sizes);
+        }
         if ptr.accounting_birth() <= self.prev_snap_txg {
             self.dead.push((*ptr, sizes));
             return Ok(());
@@ -224,6 +233,7 @@ impl<'a> Syncing<'a> {
             unique: 0,
             dead: Vec::new(),
             freed: Freed::default(),
+            listed: None,
             needs: Needs::default(),
         };
         (books, &mut self.writer)

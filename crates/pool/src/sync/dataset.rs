@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use dmu::{Frozen, SyncCtx, Synced};
 use dsl::bookmark::Freed;
+use dsl::livelist::Listed;
 use dsl::settings::checksum_feature;
 use dsl::settle::Settled;
 use format::features;
@@ -35,16 +36,17 @@ impl Syncing<'_> {
         let txg = self.txg;
         self.sync_log(dataset)?;
         let watched = Freed::watch(self.mos(), dataset.id, prev)?;
+        let listed = Listed::watch(self.mos(), dataset.dir, self.inner.groups.limits.livelists())?;
         let (io, entropy) = (dataset.objset().io(), &*self.inner.host.entropy);
         let (mut books, writer) = self.books(prev);
-        books.freed = watched;
+        (books.freed, books.listed) = (watched, listed);
         let mut ctx = SyncCtx { io, txg, space: &mut books, writer, policy, mos_pass: 0, entropy };
         let synced = dataset.objset().sync(&mut ctx, frozen)?;
-        let Books { delta, unique, dead, freed, needs: found, .. } = books;
+        let Books { delta, unique, dead, freed, listed, needs: found, .. } = books;
         needs.large_blocks |= found.large_blocks;
         needs.zstd |= found.zstd;
         needs.checksum = found.checksum;
-        let settled = Settled { root: synced.ptr, delta, unique, dead, freed };
+        let settled = Settled { root: synced.ptr, delta, unique, dead, freed, listed };
         self.change(|dsl| dsl.settle_head(dataset.id, &settled))?;
         self.activate(dataset, needs)?;
         Ok(Some(synced))

@@ -3,14 +3,14 @@
 //!
 //! From:   the lists that `dsl` keeps of them.
 //! To:     free space.
-//! Source: docs/format/06-mos-dsl.md §1 (`free_bpobj`), §7.4, §9.3, §9.4.
+//! Source: docs/format/06-mos-dsl.md §1 (`free_bpobj`), §7.4, §7.5, §9.3, §9.4.
 
 use std::sync::atomic::Ordering;
 
 use dsl::bptree::{self, Freed, Progress};
 use dsl::space::{Category, add_space};
 use dsl::walk::{self, Item, Walk};
-use dsl::{Sizes, bpobj, frees};
+use dsl::{Sizes, bpobj, frees, livelist};
 use format::blkptr::BlockPtr;
 
 use crate::Result;
@@ -30,8 +30,43 @@ impl Syncing<'_> {
         let count = self.inner.groups.limits.async_blocks.load(Ordering::Relaxed);
         let count = self.frees_max(count);
         let (listed, more) = self.free_listed(count)?;
-        self.state.freeing = more || self.free_destroyed(count.saturating_sub(listed))?;
+        let more = more || self.free_destroyed(count.saturating_sub(listed))?;
+        self.state.freeing = more || self.free_clones(count.saturating_sub(listed))?;
         Ok(())
+    }
+
+    /// Frees up to `count` blocks that livelists of destroyed clones have. Returns whether more are left. A list that cannot be
+    /// read stays, and the next import tries again.
+    fn free_clones(&mut self, mut count: u64) -> Result<bool> {
+        let (mos, inner) = (self.mos(), self.inner);
+        let lists = livelist::queued(mos).unwrap_or_else(|error| {
+            tracing::error!(%error, "the queue of livelists cannot be read: what is in it stays allocated");
+            Vec::new()
+        });
+        for list in lists {
+            loop {
+                if count == 0 {
+                    return Ok(true);
+                }
+                let taken = match livelist::take(mos, &mut self.state.features, &self.tx, list, count) {
+                    Ok(taken) => taken,
+                    Err(error) => {
+                        tracing::error!(%error, "a livelist cannot be read: its blocks stay allocated");
+                        break;
+                    }
+                };
+                for ptr in &taken.blocks {
+                    self.free_block(ptr)?;
+                }
+                add_space(&inner.mos, &self.tx, frees::dir(mos)?, Category::Head, -taken.sizes)?;
+                count = count.saturating_sub(taken.entries);
+                if taken.all {
+                    count = count.saturating_sub(READ);
+                    break;
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// As many of `count` blocks as can be freed so that the changes of dedup tables find space, whatever else the txg writes.

@@ -224,7 +224,6 @@ fn write_txg(
         syncing.first_sync()?;
     }
     let SyncState { ddt, features, allocator, .. } = &mut *syncing.state;
-    dsl::livelist::give_up(&inner.mos, features, &syncing.tx)?;
     ddt.begin_txg(&inner.mos.objset, features.as_ref(), allocator)?;
     syncing.refer_cloned(&changed)?;
     let mut written = Vec::new();

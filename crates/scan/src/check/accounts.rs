@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dmu::zap;
 use dsl::space::has_breakdown;
 use dsl::walk::{DESTROYED, Owner};
-use dsl::{bookmark, frees, limits, list, promises, tree};
+use dsl::{bookmark, frees, limits, list, livelist, promises, tree};
 use format::bookmark::HAS_FBN;
 use format::dsl_dir::DslDir;
 use format::features;
@@ -73,9 +73,7 @@ pub(super) fn compare(
     expect("destroyed datasets' space".into(), counted.used as u64, waiting.used as u64);
     expect("destroyed datasets' compressed".into(), counted.comp as u64, waiting.comp as u64);
     expect("destroyed datasets' uncompressed".into(), counted.uncomp as u64, waiting.uncomp as u64);
-    if let Some(dir) = tree::child(mos, tree::root_dir(mos)?, "$FREE")?
-        && mos.directory("com.delphix:deleted_clones")?.is_none()
-    {
+    if let Some(dir) = tree::child(mos, tree::root_dir(mos)?, "$FREE")? {
         expect("space waiting to be freed".into(), mos.dir(dir)?.used_bytes, frees::waiting(mos)?);
     }
     Ok(())
@@ -116,6 +114,7 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
     }
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     counts.insert(features::ASYNC_DESTROY.guid, bptree::is_there(inner.mos())?.into());
+    counts.insert(features::LIVELIST.guid, livelist::queued(inner.mos())?.len() as u64);
     for entry in inner.mos().objset.synced_objects() {
         let Ok((id, dnode)) = entry else { continue };
         if dnode.bonus_type == ObjectType::SPACE_MAP_HEADER && dnode.bonus.len() >= 320 {
@@ -127,6 +126,8 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
             continue;
         }
         *counts.entry(features::EXTENSIBLE_DATASET.guid).or_default() += 1;
+        let has_list = dnode.bonus_type == ObjectType::DSL_DIR && livelist::of(inner.mos(), id)?.is_some();
+        *counts.entry(features::LIVELIST.guid).or_default() += u64::from(has_list);
         let marks = if dnode.bonus_type == ObjectType::DSL_DATASET {
             bookmark::all(inner.mos(), id)?
         } else {
@@ -158,6 +159,7 @@ pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result
                 features::BOOKMARK_V2.guid,
                 features::BOOKMARK_WRITTEN.guid,
                 features::REDACTION_BOOKMARKS.guid,
+                features::LIVELIST.guid,
             ]
             .contains(&feature.guid)
     });

@@ -5,6 +5,7 @@
 //! directories, owners).
 
 mod accounts;
+mod livelists;
 mod sectors;
 mod shared;
 mod snapshots;
@@ -310,6 +311,7 @@ impl Books<'_> {
             ("the space maps", space::compare(inner, claims, report)),
             ("the mappings of removed vdevs", space::compare_obsolete(inner, claims, report)),
             ("the space accounting", accounts::compare(inner, sums, report)),
+            ("the livelists", livelists::compare(inner, report)),
             ("the snapshots", snapshots::compare(inner, sums, report)),
             ("the features", accounts::features(inner, report)),
         ] {

@@ -13,7 +13,7 @@ use storage::{TopVdev, Trail};
 use super::Finding;
 use super::sectors::Sectors;
 use super::shared::{Reference, Shared};
-use dsl::bpobj;
+use dsl::{bpobj, livelist};
 use pool::space_maps::{self, Source};
 use pool::{Inner, Obsolete, Result, checkpoint, log};
 
@@ -70,6 +70,16 @@ pub(super) fn claim_lists(
                 && shared.refer(block) != Reference::Further
             {
                 claims.claim_block(inner.storage().trail(block)?, key, report);
+            }
+            Ok(())
+        })?;
+    }
+    for list in livelist::queued(inner.mos())? {
+        livelist::for_each(inner.mos(), list, &mut |ptr| {
+            if let BlockPtr::Block(block) = ptr
+                && shared.refer(block) != Reference::Further
+            {
+                claims.claim_block(inner.storage().trail(block)?, "livelist of a destroyed clone", report);
             }
             Ok(())
         })?;
