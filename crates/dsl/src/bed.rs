@@ -119,7 +119,7 @@ fn write(storage: &Storage, space: &mut Next, objset: &Objset) -> BlockPtr {
         secondary: Default::default(),
         encrypted: false,
     };
-    let mut writer = Writer::new(storage);
+    let mut writer = Writer::new(storage, TXG);
     let io = objset.io();
     let mut ctx = SyncCtx {
         io,

@@ -171,6 +171,21 @@ pub enum Error {
     /// It is being removed already.
     #[error("removal for this vdev is already in progress.")]
     RemovingThis,
+    /// Devices cannot be added to raidz vdevs of this pool.
+    #[error("raidz_expansion feature must be enabled in order to attach a device to raidz")]
+    RaidzExpansionOff,
+    /// A raidz vdev gets a device, and its sectors move.
+    #[error("raidz expansion in progress")]
+    Expanding,
+    /// A raidz vdev can be expanded while all its devices are there and have everything.
+    #[error("a device of the raidz vdev is missing, faulted, offline, being replaced or resilvered")]
+    RaidzNotWhole,
+    /// A boot loader lies where the first sectors have to pass through.
+    #[error("the reserved boot area of a device of the raidz vdev is in use")]
+    BootAreaInUse,
+    /// What is left of an expansion waits for a device.
+    #[error("the expansion waits until every device of the raidz vdev is whole")]
+    ExpansionWaits,
     /// No vdev is being removed.
     #[error("operation is not in progress")]
     NotRemoving,

@@ -14,6 +14,10 @@ pub const SIZE: u64 = 256 << 10;
 pub const COPIES: usize = 4;
 /// Bytes before the allocatable area: two labels and the boot area. DVA offset 0 lies here.
 pub const DATA_START: u64 = 4 << 20;
+/// First byte of the boot area, which reaches to [`DATA_START`].
+pub const BOOT_START: u64 = 512 << 10;
+/// Bytes of the boot area.
+pub const BOOT_SIZE: u64 = DATA_START - BOOT_START;
 /// Bytes after the allocatable area: two labels.
 pub const DATA_END: u64 = 2 * SIZE;
 /// Smallest device that OpenZFS takes, in bytes.

@@ -21,6 +21,7 @@ impl Pool {
         self.run(|syncing| {
             syncing.state.keeping.check_none()?;
             syncing.check_not_removing()?;
+            syncing.check_not_expanding()?;
             let enabled = |all: &Features| all.is_enabled(&features::ZPOOL_CHECKPOINT);
             if !syncing.state.features.as_ref().is_some_and(enabled) || lacks_place(&syncing.state.config) {
                 return Err(Error::NotRemovable);

@@ -277,6 +277,7 @@ fn before_first(
         mos_delta: Default::default(),
         keeping: Default::default(),
         evacuating: None,
+        reflow: None,
         condensing: None,
         leaving: Vec::new(),
         freeing: false,

@@ -90,7 +90,7 @@ fn grown(config: &VdevConfig, top: &TopVdev) -> Option<u64> {
 }
 
 impl Syncing<'_> {
-    fn expand(&mut self, index: usize) -> Result<bool> {
+    pub(crate) fn expand(&mut self, index: usize) -> Result<bool> {
         let config = &mut self.state.config.tree.children[index];
         let mut tops = self.inner.storage.vdevs().tops().to_vec();
         let Some(asize) = grown(config, &tops[index]) else { return Ok(false) };

@@ -7,9 +7,7 @@
 use dmu::zap;
 
 use crate::Result;
-
-/// States of an expansion: blocks are still moved, and all were moved.
-const STATES: [u64; 2] = [1, 2];
+use crate::reflow::{ENDED, MOVING};
 
 /// A raidz vdev got a device, and its blocks were moved, or are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +22,8 @@ pub struct Expansion {
     pub copied: u64,
     /// Bytes that are in use on the vdev.
     pub allocated: u64,
+    /// It has not ended, and nothing moves: a device is not whole, or refused something.
+    pub waits: bool,
 }
 
 impl crate::Pool {
@@ -37,15 +37,16 @@ impl crate::Pool {
             let Some(own) = vdev.zap_top.filter(|own| own.0 != 0) else { continue };
             let own = self.inner.mos.object(own)?;
             let get = |key: &str| zap::lookup_u64(&own, format!("org.openzfs:raidz_expand_{key}").as_bytes());
-            let Some(state) = get("state")?.filter(|state| STATES.contains(state)) else { continue };
+            let Some(state) = get("state")?.filter(|state| [MOVING, ENDED].contains(state)) else { continue };
             let [begun, ended, copied] = ["start_time", "end_time", "bytes_copied"].map(get);
             let [begun, ended, copied] = [begun?, ended?, copied?].map(Option::unwrap_or_default);
-            let (vdev, ended) = (vdev.id as u32, (state == STATES[1]).then_some(ended));
+            let (vdev, ended) = (vdev.id as u32, (state == ENDED).then_some(ended));
             let later =
                 |other: Expansion| other.ended.is_some_and(|other| ended.is_none_or(|own| own >= other));
             if last.is_none_or(later) {
                 let allocated = info.vdev_space.get(&vdev).map_or(0, |space| space.allocated);
-                last = Some(Expansion { vdev, begun, ended, copied, allocated });
+                let waits = ended.is_none() && self.inner.expansion_waits(vdev, copied);
+                last = Some(Expansion { vdev, begun, ended, copied, allocated, waits });
             }
         }
         Ok(last)

@@ -13,7 +13,6 @@ use format::{ByteOrder, ObjectId, Txg, VdevId};
 use storage::Storage;
 use storage::allocator::{Allocator, METASLABS_MAX};
 use storage::host::{Access, Disk};
-use storage::layout::Spread;
 
 use crate::brt::Brt;
 use crate::checkpoint::{self, Keeping};
@@ -33,7 +32,7 @@ use crate::options::{MissingLogs, Options};
 use crate::pool::{Info, Inner, Pool};
 use crate::props::names;
 use crate::redundancy;
-use crate::shape::is_expanding;
+use crate::reflow::{self, Reflow};
 use crate::space_maps::{self, Logs, MapTable, Source};
 use crate::state::{Parts, SyncState};
 use crate::zil::recover;
@@ -141,8 +140,8 @@ impl Read {
         if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
             return Ok(Some(why));
         }
-        if opened.uberblock.raidz_reflow != 0 || is_growing(config, storage, opened.uberblock.txg) {
-            return Ok(Some("the expansion of a raidz vdev is not complete: OpenZFS must end it".into()));
+        if let Some(why) = reflow::refused(config, storage, &opened.uberblock) {
+            return Ok(Some(why));
         }
         if let Some(why) = redundancy::may_return(config, storage, options.state.is_some()) {
             return Ok(Some(why));
@@ -317,6 +316,7 @@ impl Pool {
             features: read.features,
             listed,
             condensing: Condensing::resume(&inner.mos, &read.config)?,
+            reflow: Reflow::resume(&inner.mos, &read.config, &read.opened.uberblock)?,
             config: read.config,
             config_object: read.config_object,
             config_dirty: true,
@@ -340,10 +340,13 @@ impl Pool {
     /// Starts the threads of an imported pool. Claims intent logs and continues work that a crash interrupted.
     fn begin(
         inner: Arc<Inner>,
-        state: SyncState,
+        mut state: SyncState,
         left: Vec<recover::Found>,
         options: &Options,
     ) -> Result<Pool> {
+        if inner.terms.read_only().is_none() {
+            crate::sync::reflow::recover(&inner, &mut state)?;
+        }
         inner.happened(if options.is_new { "pool_create" } else { "pool_import" }, &[]);
         let pool = Pool::start(inner, state);
         if let Some(apart) = &options.split {
@@ -567,15 +570,6 @@ fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
         }
         found => found,
     }
-}
-
-/// Whether blocks of the next txg do not count with all children of a raidz vdev yet.
-fn is_growing(config: &PoolConfig, storage: &Storage, synced: Txg) -> bool {
-    if config.tree.walk().any(is_expanding) {
-        return true;
-    }
-    let spreads = storage.vdevs().tops().iter().filter_map(storage::TopVdev::spread);
-    spreads.filter_map(Spread::complete_since).any(|since| since > synced.next())
 }
 
 /// Whether blocks of destroyed datasets wait to be freed.

@@ -248,16 +248,39 @@ fn for_each_sealed(
 /// # Errors
 /// The device refused all four, or is too small for labels.
 pub fn write_uberblock(disk: &Arc<dyn Disk>, uberblock: &Uberblock, ashift: u32) -> Result<(), WriteError> {
+    write_uberblock_into(disk, uberblock, ashift, |_| true)
+}
+
+fn write_uberblock_into(
+    disk: &Arc<dyn Disk>,
+    uberblock: &Uberblock,
+    ashift: u32,
+    is_meant: impl Fn(usize) -> bool,
+) -> Result<(), WriteError> {
     let is_kept = uberblock.mmp.is_some_and(Mmp::is_on);
     let slot = label::uberblock_slot(uberblock.txg, ashift, is_kept);
     let offsets = label::offsets(disk.size()).ok_or(WriteError::NoSpace)?;
-    let done = offsets.map(|offset| {
+    let meant = offsets.into_iter().enumerate().filter(|(label, _)| is_meant(*label));
+    let done = meant.map(|(_, offset)| {
         let at = label::uberblock_offset(offset, slot, ashift);
         let mut raw = uberblock.encode_slot(ashift);
         codec::embedded::seal(&mut raw, [at, 0, 0, 0]);
         write(disk, &raw, at)
     });
-    one_is_enough(done.into())
+    one_is_enough(done.collect())
+}
+
+/// As [`write_uberblock`], into half of the rings.
+///
+/// # Errors
+/// The device refused both, or is too small for labels.
+pub fn write_uberblock_half(
+    disk: &Arc<dyn Disk>,
+    uberblock: &Uberblock,
+    ashift: u32,
+    half: Half,
+) -> Result<(), WriteError> {
+    write_uberblock_into(disk, uberblock, ashift, |label| (label % 2 == 1) == (half == Half::Odd))
 }
 
 /// Writes a heartbeat into the last slot of the ring of label `copy`, and makes it durable.

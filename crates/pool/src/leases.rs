@@ -4,28 +4,35 @@
 //! To:     the sync thread: nothing that the oldest of these states reaches is handed out again.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use format::Txg;
 use format::uberblock::Uberblock;
 use storage::rank::{Rank, Ranked};
 
 /// The last uberblock on disk, and those that are still being read.
-pub(crate) struct Leases(Mutex<State>);
+pub(crate) struct Leases {
+    state: Mutex<State>,
+    /// Leases are given away again.
+    resumed: Condvar,
+}
 
 struct State {
     synced: Uberblock,
     /// How many leases there are, by the txg of their uberblock.
     held: BTreeMap<Txg, usize>,
+    /// None is given away for a moment.
+    is_paused: bool,
 }
 
 impl Leases {
     pub(crate) fn new(synced: Uberblock) -> Leases {
-        Leases(Mutex::new(State { synced, held: BTreeMap::new() }))
+        let state = State { synced, held: BTreeMap::new(), is_paused: false };
+        Leases { state: Mutex::new(state), resumed: Condvar::new() }
     }
 
     fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
-        Ranked::lock(Rank::Leases, || self.0.lock().expect("no code panics while holding the leases"))
+        Ranked::lock(Rank::Leases, || self.state.lock().expect("no code panics while holding the leases"))
     }
 
     /// The txg of the last uberblock on disk.
@@ -48,10 +55,26 @@ impl Leases {
 
     /// Counts one more reader of the last uberblock on disk.
     pub(crate) fn take(&self) -> Uberblock {
-        let mut state = self.lock();
+        let mut state = self.lock().wait(|state| {
+            let waited = self.resumed.wait_while(state, |state| state.is_paused);
+            waited.expect("no code panics while holding the leases")
+        });
         let uberblock = state.synced.clone();
         *state.held.entry(uberblock.txg).or_default() += 1;
         uberblock
+    }
+
+    /// For the sync thread: if nobody reads, nobody begins to until [`Leases::resume`]. Gives whether that is so.
+    pub(crate) fn pause(&self) -> bool {
+        let mut state = self.lock();
+        state.is_paused = state.held.is_empty();
+        state.is_paused
+    }
+
+    /// Those who waited meanwhile get their leases.
+    pub(crate) fn resume(&self) {
+        self.lock().is_paused = false;
+        self.resumed.notify_all();
     }
 
     /// Counts one reader less of the uberblock of `txg`.

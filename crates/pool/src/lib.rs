@@ -61,6 +61,7 @@ mod rebuild;
 mod receiving;
 mod redaction;
 mod redundancy;
+mod reflow;
 mod remove;
 mod replacement;
 mod reports;
@@ -91,6 +92,7 @@ mod unused;
 mod vdev_props;
 mod volumes;
 mod watch;
+mod widen;
 pub mod zil;
 
 pub use codec::crypt::{CryptError, WrappingKey};

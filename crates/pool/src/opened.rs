@@ -20,7 +20,8 @@ use crate::labels;
 use crate::members::{self, Members};
 use crate::options::{MissingLogs, Options};
 use crate::redundancy::{self, Newest};
-use crate::shape::{Reflow, shape_of};
+use crate::reflow;
+use crate::shape::{Progress, shape_of};
 use crate::{Error, Result};
 
 /// The open devices of a pool with the state that was chosen.
@@ -183,8 +184,9 @@ fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
 }
 
 fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
-    let reflow = Reflow::of(opened.uberblock.raidz_reflow);
-    let shape = shape_of(vdev, reflow, &|below| leaf(below, opened));
+    let motion = reflow::Word::decode(opened.uberblock.raidz_reflow).motion();
+    let progress = Progress { motion, next: opened.uberblock.txg.next() };
+    let shape = shape_of(vdev, &progress, &|below| leaf(below, opened));
     let (top, is_moved) = (vdev.top.as_ref(), matches!(shape, Shape::Moved(_)));
     TopVdev {
         id: vdev.id as u32,

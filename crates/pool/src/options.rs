@@ -95,6 +95,8 @@ pub struct Options {
     pub condensed_at_once: u64,
     /// Nothing is copied of a vdev that is being removed.
     pub suspends_removal: bool,
+    /// Bytes of an expansion of a raidz vdev after which it waits; 0: it does not.
+    pub reflow_max: u64,
     /// A request to a device that takes this many milliseconds counts as slow.
     pub slow_io_ms: u64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
@@ -160,6 +162,7 @@ impl Default for Options {
             condense_min_mapping: 128 << 10,
             condensed_at_once: 1 << 16,
             suspends_removal: false,
+            reflow_max: 0,
             slow_io_ms: 30_000,
             deadman_ms: 300_000,
             deadman_sync_ms: 600_000,

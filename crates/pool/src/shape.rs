@@ -8,37 +8,25 @@ use std::sync::Arc;
 
 use format::Txg;
 use format::config::{VdevConfig, VdevKind};
-use storage::layout::{Draid, DraidSpec, Grown, Raidz, Spread};
+use storage::layout::{Draid, DraidSpec, Grown, Motion, Raidz, Spread};
 use storage::{Layout, Leaf, Shape, Side};
 
 /// For each child that was added to a raidz vdev, the txg since which blocks are spread over it.
-const EXPAND_TXGS: &str = "raidz_expand_txgs";
+pub(crate) const EXPAND_TXGS: &str = "raidz_expand_txgs";
 /// Says that a child is being added.
-const EXPANDING: &str = "raidz_expanding";
+pub(crate) const EXPANDING: &str = "raidz_expanding";
 
-/// How far the sectors of a raidz vdev have been moved that gets a child.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reflow {
-    /// Bytes of its allocatable area.
-    moved: u64,
-    /// The first of them are to be copied back from the boot area of each child.
-    is_in_scratch: bool,
-}
-
-impl Reflow {
-    /// As an uberblock has it (docs/format/01-labels-uberblock.md §5).
-    pub(crate) const fn of(word: u64) -> Reflow {
-        const STATE_SHIFT: u32 = 55;
-        const IN_SCRATCH: u64 = 1;
-        let moved = (word & ((1 << STATE_SHIFT) - 1)) << 9;
-        Reflow { moved, is_in_scratch: word >> STATE_SHIFT == IN_SCRATCH }
-    }
+/// How far the sectors of a vdev have moved that gets a child, and the first txg of blocks that are placed from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    pub(crate) motion: Arc<Motion>,
+    pub(crate) next: Txg,
 }
 
 /// The shape of a top-level vdev; `find` gives a leaf if its device is open. [`Shape::Missing`] if too few devices are open.
 pub(crate) fn shape_of(
     vdev: &VdevConfig,
-    reflow: Reflow,
+    progress: &Progress,
     find: &dyn Fn(&VdevConfig) -> Option<Leaf>,
 ) -> Shape {
     // All leaves below a child hold the same data: the child may be a `replacing` or `spare` vdev.
@@ -52,7 +40,7 @@ pub(crate) fn shape_of(
             match &vdev.children[..] {
                 [side @ VdevConfig { kind: VdevKind::Raidz { nparity }, children, .. }] => {
                     let sides = children.iter().map(|child| Side::new(below(child))).collect();
-                    raidz((vdev, side), reflow, u64::from(*nparity), sides)
+                    raidz((vdev, side), progress, u64::from(*nparity), sides)
                 }
                 _ => Shape::Unsupported(Layout::NestedMirror),
             }
@@ -63,7 +51,7 @@ pub(crate) fn shape_of(
         },
         VdevKind::Raidz { nparity } => {
             let sides = vdev.children.iter().map(|child| Side::new(below(child))).collect();
-            raidz((vdev, vdev), reflow, u64::from(*nparity), sides)
+            raidz((vdev, vdev), progress, u64::from(*nparity), sides)
         }
         VdevKind::Hole => Shape::Hole,
         VdevKind::Draid { .. } => {
@@ -82,18 +70,24 @@ pub(crate) fn is_expanding(vdev: &VdevConfig) -> bool {
 }
 
 /// The shape of a top-level vdev that is the raidz vdev `own`, or has it as its only side.
-fn raidz((top, own): (&VdevConfig, &VdevConfig), reflow: Reflow, nparity: u64, sides: Vec<Side>) -> Shape {
+fn raidz(
+    (top, own): (&VdevConfig, &VdevConfig),
+    Progress { motion, next }: &Progress,
+    nparity: u64,
+    sides: Vec<Side>,
+) -> Shape {
     let ashift = top.top.as_ref().map_or(9, |top| top.ashift);
     let layout = Raidz::new(ashift, sides.len(), nparity).ok_or(Layout::ImpossibleRaidz);
     let since = own.extra.get_u64s(EXPAND_TXGS).unwrap_or_default();
     let since: Vec<Txg> = since.iter().copied().map(Txg).collect();
-    let spread = layout.and_then(|now| match (is_expanding(own), &since[..]) {
-        (true, _) if reflow.is_in_scratch => Err(Layout::Expanding),
-        (true, since) => {
-            Grown::in_motion(now, since, reflow.moved).map(Spread::Grown).ok_or(Layout::ImpossibleRaidz)
+    let spread = layout.and_then(|now| {
+        match (is_expanding(own), &since[..]) {
+            (true, since) => Grown::in_motion(now, since, motion.clone()),
+            (false, []) => return Ok(Spread::Raidz(now)),
+            (false, since) => Grown::new(now, since).map(|grown| grown.from(*next)),
         }
-        (false, []) => Ok(Spread::Raidz(now)),
-        (false, since) => Grown::new(now, since).map(Spread::Grown).ok_or(Layout::ImpossibleRaidz),
+        .map(Spread::Grown)
+        .ok_or(Layout::ImpossibleRaidz)
     });
     parity(spread, sides)
 }

@@ -47,6 +47,7 @@ use crate::multihost::Multihost;
 use crate::obsolete::Condensing;
 use crate::open_datasets::OpenDatasets;
 use crate::options::Options;
+use crate::reflow::Reflow;
 use crate::scrubber::Scrubber;
 use crate::sizes::Sizes;
 use crate::space_maps::{Logs, MapTable};
@@ -130,6 +131,10 @@ pub struct Inner {
     pub(crate) aux_disks: AuxDisks,
     /// How each leaf takes part.
     pub(crate) members: Members,
+    /// An expansion has ended, and nobody has begun the scrub that follows it.
+    pub(crate) expanded: AtomicBool,
+    /// A device refused to give or to take what was to be moved of a raidz vdev that is expanded.
+    pub(crate) reflow_refused: AtomicBool,
     /// Keys of encrypted datasets that are loaded.
     pub(crate) keyring: Keyring,
 }
@@ -180,6 +185,8 @@ impl Inner {
             events: Events::default(),
             aux_disks: AuxDisks::new(aux_disks),
             members,
+            expanded: AtomicBool::default(),
+            reflow_refused: AtomicBool::default(),
             keyring: Keyring::default(),
         }
     }
@@ -490,6 +497,8 @@ pub(crate) struct SyncState {
     pub(crate) keeping: Keeping,
     /// The removal of a vdev that goes on.
     pub(crate) evacuating: Option<Evacuating>,
+    /// The expansion of a raidz vdev that goes on.
+    pub(crate) reflow: Option<Reflow>,
     /// The mapping of a removed vdev that is being condensed.
     pub(crate) condensing: Option<Condensing>,
     /// Devices of vdevs that left, each with the txg that is the first without it.

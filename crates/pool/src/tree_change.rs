@@ -16,7 +16,7 @@ use storage::{Health, Leaf, TopVdev, TxgRuns, Vdevs};
 use crate::aux_vdevs::{self, AuxKind};
 use crate::pool::{Inner, Pool};
 use crate::replacement::{self, IS_SPARE, Joins, OLD};
-use crate::shape::{Reflow, shape_of};
+use crate::shape::{Progress, shape_of};
 use crate::state::Syncing;
 use crate::{Error, Result, labels, new_vdevs};
 
@@ -256,13 +256,13 @@ impl Syncing<'_> {
     }
 
     /// Lays the leaves of a top-level vdev out as the configuration says; `more` are open leaves that were not among them.
-    fn relay(&mut self, index: usize, mut top: TopVdev, more: &[Leaf]) {
+    pub(crate) fn relay(&mut self, index: usize, mut top: TopVdev, more: &[Leaf]) {
         let config = &self.state.config.tree.children[index];
         let open: Vec<Leaf> = top.leaves().chain(more).cloned().collect();
         let find = |vdev: &VdevConfig| open.iter().find(|leaf| leaf.guid == vdev.guid.0).cloned();
         top.guid = config.guid.0;
-        // A pool whose sectors move to a new child is not written, so its tree does not change.
-        top.shape = shape_of(config, Reflow::default(), &find);
+        let progress = Progress { motion: top.motion().cloned().unwrap_or_default(), next: self.txg };
+        top.shape = shape_of(config, &progress, &find);
         let mut tops = self.inner.storage.vdevs().tops().to_vec();
         tops[index] = top;
         let vdevs = Vdevs::new(tops);

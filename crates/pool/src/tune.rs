@@ -104,6 +104,18 @@ pub const ALL: &[Tunable] = &[
         apply: |pool, value| pool.inner.storage.second().set_limits(|limits| limits.write_max = value),
     },
     Tunable {
+        name: "raidz_expand_max_reflow_bytes",
+        kind: Kind::Bytes,
+        min: 0,
+        max: 1 << 62,
+        default: "0",
+        summary: "bytes after which the expansion of a raidz vdev waits; 0: it does not",
+        get: |options| options.reflow_max,
+        set: |options, value| options.reflow_max = value,
+        live: |pool| pool.inner.groups.limits.reflow_max.load(Ordering::Relaxed),
+        apply: |pool, value| pool.inner.groups.limits.reflow_max.store(value, Ordering::Relaxed),
+    },
+    Tunable {
         name: "zfs_arc_max",
         kind: Kind::Bytes,
         min: 1 << 20,

@@ -337,6 +337,12 @@ impl Syncing<'_> {
         tops.filter(is_draid).any(|top| top.leaves().any(|leaf| leaf.guid == guid.0))
     }
 
+    /// Whether a leaf is part of a raidz vdev whose sectors move: what is free on the device is not what is free of the vdev.
+    fn is_expanding_around(&self, guid: Guid) -> bool {
+        let mut tops = self.inner.storage.vdevs().tops().iter();
+        tops.any(|top| top.motion().is_some() && top.leaves().any(|leaf| leaf.guid == guid.0))
+    }
+
     fn leaf_zap(&self, guid: Guid) -> Result<ObjectId> {
         let leaf =
             self.state.config.tree.leaves().find(|leaf| leaf.guid == guid).ok_or(Error::NoSuchDevice)?;
@@ -415,7 +421,8 @@ impl Syncing<'_> {
             for leaf in self.state.config.tree.leaves() {
                 let Some(own) = leaf.zap_leaf.filter(|own| own.0 != 0) else { continue };
                 let treated = Treated::read(self.mos(), own, what)?;
-                if treated.course == Course::Active && self.inner.is_open(leaf.guid.0) {
+                let waits = self.is_expanding_around(leaf.guid);
+                if treated.course == Course::Active && self.inner.is_open(leaf.guid.0) && !waits {
                     return Ok(Some((leaf.guid, own, what, treated)));
                 }
             }

@@ -254,10 +254,17 @@ fn expanded_raidz_is_written_also_without_devices() {
 }
 
 #[test]
-fn raidz_that_is_being_expanded_is_only_read() {
+fn the_expansion_of_a_raidz_vdev_that_openzfs_began_is_ended() {
     let dir = unpack("gexpanding");
-    let reason = import(dir.path(), false).read_only().unwrap();
-    assert!(reason.contains("the expansion of a raidz vdev is not complete"), "{reason}");
+    let pool = import(dir.path(), false);
+    assert_eq!(pool.read_only(), None);
+    pool.wait_widened().unwrap();
+    let ended = pool.expansion().unwrap().unwrap();
+    assert!(ended.ended.is_some() && ended.copied > 90 << 20, "{ended:?}");
+    assert!(pool.take_expanded() && !pool.take_expanded(), "a scrub is to follow");
+    pool.export().unwrap();
+    let (_, findings) = check(dir.path());
+    assert!(findings.is_empty(), "{findings:#?}");
 }
 
 #[test]

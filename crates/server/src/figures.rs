@@ -59,6 +59,9 @@ pub struct Figures {
     /// Bytes that are still to be copied from a vdev that is being removed; at least one while that goes on.
     #[serde(default)]
     pub unmoved: u64,
+    /// Bytes of a raidz vdev that still are to be moved because it got a device; at least one while that goes on.
+    #[serde(default)]
+    pub unreflowed: u64,
     /// Bytes that each cache device holds, by its guid.
     #[serde(default)]
     pub caches: Vec<(u64, u64)>,
@@ -171,6 +174,7 @@ impl Figures {
             moved: pool.moved_devices(),
             untreated: pool.untreated().or_else(|error| optional(error).map(|()| [0; 2]))?,
             unmoved: pool.unmoved().or_else(|error| optional(error).map(|()| 0))?,
+            unreflowed: pool.unreflowed().or_else(|error| optional(error).map(|()| 0))?,
             freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
             lost: pool
@@ -201,6 +205,7 @@ impl Figures {
             replaces: replaces(pool),
             untreated: [0; 2],
             unmoved: 0,
+            unreflowed: 0,
             freeing: 0,
             scan: None,
             lost: Vec::new(),
@@ -300,6 +305,7 @@ mod tests {
             discarding: 3,
             replaces: true,
             unmoved: 3,
+            unreflowed: 4,
             errors: vec![(u64::MAX, [1, 2, 3])],
             freeing: 5,
             halted: Some(Halted { can_resume: true, failmode: "wait".into(), why: "full".into() }),

@@ -50,13 +50,14 @@ pub struct Cuts<'a> {
     test: (&'a str, &'a str),
     stride: usize,
     first: usize,
+    rarity: usize,
 }
 
 impl<'a> Cuts<'a> {
     /// Cuts of `story` at every operation of its log, for the test `name` in the file `file`.
     #[must_use]
     pub fn of(story: &'a Story, file: &'a str, name: &'a str) -> Cuts<'a> {
-        Cuts { story, test: (file, name), stride: 1, first: 0 }
+        Cuts { story, test: (file, name), stride: 1, first: 0, rarity: 1 }
     }
 
     /// Only from operation `first` of the log on.
@@ -69,6 +70,12 @@ impl<'a> Cuts<'a> {
     #[must_use]
     pub fn every(self, stride: usize) -> Cuts<'a> {
         Cuts { stride, ..self }
+    }
+
+    /// Of those that would be made only one in so many, or `CENOTE_SIM_ONE_IN` instead.
+    #[must_use]
+    pub fn one_in(self, rarity: usize) -> Cuts<'a> {
+        Cuts { rarity, ..self }
     }
 
     fn replay(&self, cut: usize, policy: &str) -> Replay {
@@ -95,7 +102,9 @@ impl<'a> Cuts<'a> {
                 chosen.insert(number + 1);
             }
         }
-        chosen.split_off(&self.first)
+        let rarity = number("CENOTE_SIM_ONE_IN").map_or(self.rarity, |number| number.max(1) as usize);
+        let skipped = if number("CENOTE_SIM_CUT").is_some() { 1 } else { rarity };
+        chosen.split_off(&self.first).into_iter().step_by(skipped).collect()
     }
 
     /// Makes the cuts, each with unflushed writes kept, lost, partly lost and torn, and looks at what an import

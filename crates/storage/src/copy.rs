@@ -107,7 +107,7 @@ mod tests {
         }
         let place = |vdev, offset| Dva { vdev: VdevId(vdev), offset, asize: len, gang: false };
         let found = || -> Vec<u8> {
-            let mut writer = Writer::new(&storage);
+            let mut writer = Writer::new(&storage, format::Txg(1));
             writer.copy(place(0, 512), place(1, target), len).expect("copied");
             writer.drain().expect("written");
             let read = |disk: &ScriptedDisk| {
@@ -123,7 +123,7 @@ mod tests {
         disks[0].inject(Fault::Vanish { from_op: 0 });
         assert_eq!(found(), [2, 2, 2]);
         disks[1].inject(Fault::Vanish { from_op: 0 });
-        let refused = Writer::new(&storage).copy(place(0, 512), place(1, target), len);
+        let refused = Writer::new(&storage, format::Txg(1)).copy(place(0, 512), place(1, target), len);
         assert!(matches!(refused, Err(WriteError::Read(_))), "{refused:?}");
     }
 }

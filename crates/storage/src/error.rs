@@ -86,9 +86,6 @@ pub enum Layout {
     /// A number of devices and parity that do not go together.
     #[error("a raidz vdev that cannot be")]
     ImpossibleRaidz,
-    /// Its first blocks were moved to make room for one device more, and the machine stopped then.
-    #[error("a raidz vdev whose expansion was interrupted at its begin")]
-    Expanding,
     /// A mirror whose sides are not single devices.
     #[error("a mirror of vdevs of several devices")]
     NestedMirror,

@@ -209,6 +209,7 @@ impl Reader<'_> {
         let mut bytes = vec![0; HEADER];
         let verify = if is_folded(leader) { codec::embedded::verify_folded } else { codec::embedded::verify };
         let mut order = None;
+        let _passed = self.storage.gate().read();
         let top = self.storage.vdevs().top_of(&dva)?;
         let source = Source { replica, birth: leader.physical_birth(), purpose: self.purpose };
         let is_good = &mut |bytes: &[u8]| {

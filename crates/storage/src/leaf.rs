@@ -60,7 +60,8 @@ impl Leaf {
 impl Leaf {
     /// Fills `buf` from `offset` of the allocatable area, for `purpose`.
     pub(crate) fn read(&self, purpose: Purpose, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
-        let at = offset.saturating_add(DATA_START);
+        // The boot area lies before the allocatable area.
+        let at = offset.wrapping_add(DATA_START);
         self.metered.read_for(purpose, buf, at).map_err(|source| ReadError::Device {
             path: self.disk.path().to_path_buf(),
             offset: at,

@@ -17,6 +17,7 @@ mod early;
 mod error;
 mod fence;
 pub mod gang;
+mod gate;
 mod heal;
 mod health;
 mod held;
@@ -34,6 +35,7 @@ mod raidz;
 pub mod rank;
 mod read;
 mod reader;
+mod reflow;
 mod resilver;
 mod seal;
 mod second;
@@ -64,6 +66,7 @@ pub use deflate::{Deflate, GzipEngine};
 pub use draft::Draft;
 pub use error::{Layout, NotYet, ReadError, Unwritable, WriteError};
 pub use fence::Fence;
+pub use gate::{Alone, Gate, WithoutWriters};
 pub use health::Health;
 pub use leaf::Leaf;
 pub use meter::{
@@ -73,6 +76,7 @@ pub use moved::{Move, Moves};
 pub use payload::Payload;
 pub use places::Trail;
 pub use reader::Reader;
+pub use reflow::{Obstacle, Scratch};
 pub use resilver::Missed;
 pub use seal::{Guard, Protection};
 pub use second::{SecondCache, SecondDevice, SecondLimits, SecondStats, Secondary};
@@ -153,6 +157,8 @@ pub struct Storage {
     held: HeldBlocks,
     /// Blocks of txgs not synced yet that are written already.
     early: early::Early,
+    /// The users of vdevs with parity.
+    gate: Gate,
 }
 
 impl Storage {
@@ -180,6 +186,7 @@ impl Storage {
             deflate,
             held: HeldBlocks::default(),
             early: early::Early::default(),
+            gate: Gate::default(),
         }
     }
 
@@ -216,6 +223,12 @@ impl Storage {
             }
         }
         Ok(())
+    }
+
+    /// The users of vdevs with parity.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// The threads shared by everything that computes.

@@ -4,28 +4,30 @@
 
 use std::io::IoSlice;
 
-use format::ByteOrder;
 use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
+use format::{ByteOrder, Txg};
 
+use crate::reflow::placed;
 use crate::vdev::{Source, TopVdev};
-use crate::{Leaf, Payload, Purpose, ReadError, Storage, WriteError, raidz};
+use crate::{Leaf, Payload, Purpose, ReadError, Storage, WriteError};
 
 impl Storage {
-    /// Writes a sealed log block of `size` bytes to `dva`, or as much of one as is in use, past everything that is queued.
-    /// Durable after [`Storage::flush_log`].
+    /// Writes a sealed log block of `size` bytes that is born in txg `born` to `dva`, or as much of one as is in use, past everything that
+    /// is queued. Durable after [`Storage::flush_log`].
     ///
     /// # Errors
     /// A device error.
-    pub fn write_log(&self, dva: Dva, size: u64, payload: Payload) -> Result<(), WriteError> {
+    pub fn write_log(&self, (dva, born): (Dva, Txg), size: u64, payload: Payload) -> Result<(), WriteError> {
+        let _passed = self.gate().write();
         let top = &self.vdevs().tops()[dva.vdev.0 as usize];
         let Some(layout) = top.spread() else {
             let mut leaves = top.written_leaves()?;
             return leaves.try_for_each(|(_, leaf)| self.write_log_part(top.id, leaf, dva.offset, &payload));
         };
         // Which bytes lie where follows from the size of the whole block, and so does its parity.
-        let map = layout.map_new(dva.offset, size);
-        for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
+        let map = layout.map(dva.offset, size, born);
+        for (column, part) in placed(&map, &payload) {
             for leaf in top.numbers_of_side(column.child).filter_map(|number| top.child(number)) {
                 self.write_log_part(top.id, leaf, column.offset, &part)?;
             }
@@ -101,6 +103,8 @@ impl Storage {
         let mut order = None;
         // Damage cannot be told from the end of the chain, so no device is blamed.
         let source = Source { replica, birth: block.birth, purpose: Purpose::SyncRead };
+        let _passed = self.gate().read();
+        let top = self.vdevs().top_of(&dva)?;
         let is_good = &mut |raw: &[u8]| {
             order = verify(raw);
             order.is_some()

@@ -181,7 +181,7 @@ fn runs(map: &Map) -> Vec<Run> {
         let column = map.columns[number];
         match runs.last_mut() {
             Some(Run { place, columns })
-                if place.child == column.child && place.offset + place.len == column.offset =>
+                if place.child == column.child && place.offset.wrapping_add(place.len) == column.offset =>
             {
                 place.len += column.len;
                 columns.push(number);

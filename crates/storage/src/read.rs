@@ -302,6 +302,9 @@ impl Reader<'_> {
             // Nothing proves that the device has this block and not an older one.
             return Ok(whether(false));
         }
+        let _passed = top.spread().map(|_| self.storage.gate().read());
+        // The layout may have changed until then.
+        let top = self.storage.vdevs().top_of(&dva)?;
         let outcome = way(
             top,
             Source { replica, birth: block.physical_birth(), purpose: self.purpose },

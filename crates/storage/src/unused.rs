@@ -20,6 +20,8 @@ impl TopVdev {
     #[must_use]
     pub fn range_on(&self, child: usize, offset: u64, len: u64) -> (u64, u64) {
         let sides = match &self.shape {
+            // Where sectors lie that are on their way may change at any moment.
+            Shape::Parity { .. } if self.motion().is_some() => return (0, 0),
             Shape::Parity { layout: Spread::Raidz(_) | Spread::Grown(_), sides } => sides,
             // No range of a draid vdev is one range of each child.
             Shape::Parity { layout: Spread::Draid(_), .. } => return (0, 0),

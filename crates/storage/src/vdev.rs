@@ -13,7 +13,7 @@ use crate::allocator::Class;
 use crate::error::{Layout, NotYet, ReadError, Unwritable, WriteError};
 use crate::fence::Fence;
 use crate::host::Disk;
-use crate::layout::{self, GANG_HEADER, Spread};
+use crate::layout::{self, GANG_HEADER, Motion, Spread};
 use crate::leaf::Leaf;
 use crate::meter::Purpose;
 use crate::moved::Moves;
@@ -105,6 +105,12 @@ impl TopVdev {
             Shape::Parity { layout, .. } => Some(layout),
             _ => None,
         }
+    }
+
+    /// How far its sectors have moved, while it gets one child more.
+    #[must_use]
+    pub fn motion(&self) -> Option<&Arc<Motion>> {
+        self.spread().and_then(Spread::motion)
     }
 
     /// Blocks lie at multiples of so many bytes.
@@ -222,9 +228,11 @@ impl TopVdev {
             Shape::Parity { layout: Spread::Draid(layout), .. } => {
                 layout.asize_of_child(self.metaslab_count() << self.metaslab_shift)
             }
-            Shape::Parity { sides, .. } => {
+            Shape::Parity { sides, layout } => {
                 let used = self.metaslab_count() << self.metaslab_shift;
-                used.div_ceil(sides.len() as u64).next_multiple_of(1 << self.ashift)
+                // While sectors move to the newest child, they reach as far on the others as before.
+                let width = sides.len() - usize::from(layout.motion().is_some());
+                used.div_ceil(width as u64).next_multiple_of(1 << self.ashift)
             }
             _ => self.metaslab_count() << self.metaslab_shift,
         }

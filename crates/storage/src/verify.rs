@@ -10,7 +10,7 @@ use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
 use crate::gang::{self, GANG_DEPTH_MAX, deeper};
-use crate::raidz::spread;
+use crate::reflow::placed;
 use crate::vdev::TopVdev;
 use crate::{Leaf, Purpose, ReadError, Reader, Storage, WriteError};
 
@@ -159,6 +159,7 @@ impl Storage {
         if let Some(places) = self.moved(dva, raw.len() as u64)? {
             return self.write_over_moved(&places, raw);
         }
+        let _passed = self.gate().write();
         let top = self.vdevs().top_of(dva)?;
         let Some(layout) = top.spread() else {
             return self.write_part(top, top.written_leaf(replica)?, dva.offset, raw);
@@ -166,7 +167,7 @@ impl Storage {
         let map = layout.map(dva.offset, raw.len() as u64, born);
         let leaves: BTreeMap<usize, &Leaf> = top.written_leaves()?.collect();
         let mut written = 0;
-        for (column, wanted) in map.columns.iter().zip(spread(&map, &raw.to_vec().into())) {
+        for (column, wanted) in placed(&map, &raw.to_vec().into()) {
             if column.len == 0 {
                 continue;
             }

@@ -14,11 +14,11 @@ use codec::crypt::CryptError;
 use format::blkptr::{Dva, EMBEDDED_MAX};
 use format::compression::CompressionSetting;
 use format::crypt::Sealing;
-use format::{ByteOrder, Checksum, ChecksumKind, Compression};
+use format::{ByteOrder, Checksum, ChecksumKind, Compression, Txg};
 
 use crate::as_stored::AsStored;
 use crate::io_queue::Job;
-use crate::raidz;
+use crate::reflow::placed;
 use crate::{Deflate, Guard, GzipEngine, Payload, Protection, Record, Storage, WriteError};
 
 /// Bytes gathered into one write before it is handed on, where there is one vdev. Several vdevs share them, so that all of their
@@ -245,16 +245,18 @@ pub struct Writer<'a> {
     bytes: u64,
     /// Bytes gathered into one write, at most.
     run_bytes_max: usize,
+    /// When the blocks are born.
+    born: Txg,
     /// A sector of zeros, as long as the longest that was needed so far.
     zeros: Record,
 }
 
 impl<'a> Writer<'a> {
-    /// Starts a txg's writes.
+    /// Starts the writes of txg `born`.
     #[must_use]
-    pub fn new(storage: &'a Storage) -> Writer<'a> {
+    pub fn new(storage: &'a Storage, born: Txg) -> Writer<'a> {
         let run_bytes_max = (RUN_BYTES_MAX / storage.vdevs().tops().len().max(1)).max(RUN_BYTES_MIN);
-        Writer { storage, runs: BTreeMap::new(), bytes: 0, run_bytes_max, zeros: Record::default() }
+        Writer { storage, runs: BTreeMap::new(), bytes: 0, run_bytes_max, born, zeros: Record::default() }
     }
 
     /// Bytes put so far, over all copies.
@@ -273,8 +275,8 @@ impl<'a> Writer<'a> {
         let Some(layout) = self.storage.vdevs().tops()[vdev as usize].spread() else {
             return self.append(Target { vdev, child: None }, dva.offset, payload);
         };
-        let map = layout.map_new(dva.offset, payload.bytes().len() as u64);
-        for (column, part) in map.columns.iter().zip(raidz::spread(&map, &payload)) {
+        let map = layout.map(dva.offset, payload.bytes().len() as u64, self.born);
+        for (column, part) in placed(&map, &payload) {
             self.append(Target { vdev, child: Some(column.child) }, column.offset, part)?;
         }
         // With zeros in the skipped sectors the next block follows on every device.

@@ -1,4 +1,4 @@
-//! `zpool attach`: devices join the mirrors of a pool. `zpool replace` and `zpool detach` share the code.
+//! `zpool attach`: devices join the mirrors and raidz vdevs of a pool. `zpool replace` and `zpool detach` share the code.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,13 @@ use crate::state;
 /// `zpool attach`.
 pub static COMMAND: Command = Command {
     name: "attach",
-    about: "makes a device one side of a mirror",
+    about: "makes a device one side of a mirror, or a raidz vdev wider",
     syntax: &["attach [-fsw] [-o PROPERTY=VALUE] POOL DEVICE NEWDEVICE"],
-    examples: &["zpool attach tank /dev/sda /dev/sdb", "zpool attach -w tank /srv/a.img /srv/b.img"],
+    examples: &[
+        "zpool attach tank /dev/sda /dev/sdb",
+        "zpool attach -w tank /srv/a.img /srv/b.img",
+        "zpool attach tank raidz1-0 /dev/sde",
+    ],
     options: &[
         flag("f", "uses a device that seems to be in use"),
         flag("s", "rebuilds in the order of the device"),
@@ -90,14 +94,27 @@ pub(super) fn join(
         return negative(console, change.fill_in(spare, options.wait));
     }
     let path = place_of(&view, old, new);
+    let widened = raidz_at(&view, old).filter(|_| !replaces);
     drop(view);
     check_use(std::slice::from_ref(&path), options.force, Action::Create(pool), call)?;
+    if let Some(vdev) = widened {
+        return negative(console, change.widen(vdev, &path, options));
+    }
     if options.sequential {
         let why =
             "cenote: every block is read, verified and written: -s, a rebuild without checksums, is not done";
         console.remark(why);
     }
     negative(console, change.join(&path, replaces, options))
+}
+
+/// The raidz vdev of a pool with the name or guid `name`.
+fn raidz_at(view: &PoolView, name: &str) -> Option<Guid> {
+    let tree = view.tree(Naming::default());
+    let is_meant = |vdev: &&VdevView| {
+        vdev.kind.starts_with("raidz") && (vdev.name == name || vdev.guid.0.to_string() == name)
+    };
+    tree.iter().find(is_meant).map(|vdev| vdev.guid)
 }
 
 /// The spare of a pool with the name `name`.
@@ -156,6 +173,27 @@ impl Change<'_> {
         self.end(session, joined, options.wait)
     }
 
+    /// Adds a device to a raidz vdev. Waits until its sectors have moved if that is wanted, or nobody else would move them.
+    fn widen(&self, vdev: Guid, path: &Path, options: &Options) -> Result<(), Failure> {
+        let failed = |why: &str| self.failed(why);
+        if options.sequential {
+            return Err(failed("only mirror and dRAID vdevs support sequential reconstruction"));
+        }
+        let disk = pool::open_disk(path, Access::ReadWrite { exclusive: true });
+        let disk = Arc::new(disk.map_err(|error| failed(&error.to_string()))?);
+        let session = opened(self.call, self.pool, &failed)?;
+        note_coming(&session, &[path.to_path_buf()])?;
+        session.pool().widen(vdev, disk).or_else(|error| {
+            note_devices(&session)?;
+            Err(failed(&error.to_string()))
+        })?;
+        note_devices(&session)?;
+        if options.wait || self.call.live().is_none() {
+            wait_widened(&session, self.call.live().is_none()).map_err(|error| failed(&error.to_string()))?;
+        }
+        session.finish()
+    }
+
     /// Has a spare fill in.
     fn fill_in(&self, spare: Guid, waits: bool) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
@@ -186,6 +224,18 @@ impl Change<'_> {
         note_devices(&session)?;
         session.finish()
     }
+}
+
+/// Waits until the sectors of a raidz vdev have moved, and begins the scrub that follows; where nobody else carries it out, waits for it, too.
+pub(super) fn wait_widened(session: &Session, is_alone: bool) -> pool::Result<()> {
+    session.pool().wait_widened()?;
+    if session.pool().take_expanded() {
+        session.pool().scrub()?;
+        if is_alone {
+            session.pool().wait_scrub()?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a device is part of a raidz vdev.

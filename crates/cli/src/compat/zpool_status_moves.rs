@@ -1,13 +1,16 @@
 //! What `zpool status` says of blocks that were moved: away from a vdev that is removed, or to a device that a raidz vdev got.
 
 use pool::props::number;
-use pool::{Removal, RemovalStage};
+use pool::{Expansion, Removal, RemovalStage};
 
 use super::scan::duration;
 use super::view::{Naming, PoolView};
 use crate::dates::{self, Form};
 use crate::messages::Failure;
 use crate::out::Console;
+
+/// Seconds that are not told any more when something takes so long.
+const EXPECTED_MAX: u64 = 30 * 24 * 3600;
 
 /// The vdev that was removed last, and what finding its blocks costs.
 pub(super) fn print_removal(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
@@ -54,6 +57,20 @@ fn print_evacuation(console: &mut Console, name: &str, removal: &Removal, now: u
     console.line(&format!("\t{copied} copied out of {total} at {rate}/s, {percent:.2}% done, {left}"))
 }
 
+/// How far an expansion is.
+fn progress(last: &Expansion, now: u64) -> String {
+    let rate = (last.copied / now.saturating_sub(last.begun).max(1)).max(1);
+    let percent = 100.0 * last.copied as f64 / last.allocated.max(1) as f64;
+    let left = last.allocated.saturating_sub(last.copied) / rate;
+    let rest = match left {
+        _ if last.waits => "paused for resilver or clear".to_owned(),
+        left if left < EXPECTED_MAX => format!("{} to go", duration(left)),
+        _ => "(copy is slow, no estimated time)".to_owned(),
+    };
+    let [copied, all, rate] = [last.copied, last.allocated, rate].map(number::nice_bytes);
+    format!("{copied} / {all} copied at {rate}/s, {percent:.2}% done, {rest}")
+}
+
 /// The raidz vdev that got a device last.
 pub(super) fn print_expansion(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
     let Some(session) = view.session() else { return Ok(()) };
@@ -64,10 +81,8 @@ pub(super) fn print_expansion(console: &mut Console, view: &PoolView) -> Result<
     let Some(ended) = last.ended else {
         let begun = dates::show(last.begun, Form::Scan);
         console.line(&format!("expand: expansion of {name} in progress since {begun}"))?;
-        // How fast it goes on depends on who ends it.
-        let percent = 100.0 * last.copied as f64 / last.allocated.max(1) as f64;
-        let all = number::nice_bytes(last.allocated);
-        return console.line(&format!("\t{copied} / {all} copied, {percent:.2}% done"));
+        let now = session.pool().host().clock.now().0;
+        return console.line(&format!("\t{}", progress(&last, now)));
     };
     console.line(&format!(
         "expand: expanded {name} copied {copied} in {}, on {}",

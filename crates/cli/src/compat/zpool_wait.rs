@@ -9,11 +9,12 @@ use server::Figures;
 use super::Call;
 use super::repeat::Repeat;
 use super::view::{Body, PoolView};
+use super::zpool_attach::wait_widened;
 use crate::args::{Parsed, flag, value};
 use crate::client;
 use crate::command::{Command, Run, Typed};
 use crate::messages::Failure;
-use crate::open;
+use crate::open::{self, Intent};
 use crate::out::Console;
 
 /// `zpool wait`.
@@ -54,6 +55,8 @@ const GLANCE: Duration = Duration::from_millis(250);
 /// What can be waited for, in the order of the columns.
 const ACTIVITIES: [&str; 9] =
     ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
+/// That of raidz vdevs that get a device.
+const EXPANSION: &str = "raidz_expand";
 /// The least width of a column, with the two blanks before it.
 const WIDTH_MIN: usize = 8;
 
@@ -78,7 +81,14 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     // A pool that is not there is said to be so; one that cannot be opened has nothing to wait for.
     let PoolView { body, mut figures, .. } = PoolView::new(open::find(name, call.around)?);
     match body {
-        Body::Open(session) => session.finish()?,
+        Body::Open(session) => {
+            let goes_on = session.pool().unreflowed().is_ok_and(|left| left > 0);
+            session.finish()?;
+            // Without a server nobody else moves the sectors of a raidz vdev.
+            if figures.is_none() && goes_on && call.options.activities.as_deref() == Some(EXPANSION) {
+                return end_expansion(name, call);
+            }
+        }
         Body::Closed { why, .. } => return Err(why.into()),
     }
     let mut shown = Rows { call, wanted, repeat, last: None };
@@ -100,11 +110,20 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
 }
 
+/// Moves what is left to be moved of a raidz vdev.
+fn end_expansion(name: &str, call: &Typed<Options>) -> Result<(), Failure> {
+    let failed = |error| Failure::refused(format!("cannot wait for {name}: {error}"));
+    let session = open::open_pool(name, call.around, Intent::Write)?;
+    wait_widened(&session, true).map_err(failed)?;
+    session.finish()
+}
+
 /// Bytes of work that are left of each of [`ACTIVITIES`]; of what goes on, at least one.
 fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corrupt> {
     let mut left = [0; ACTIVITIES.len()];
     (left[0], left[1]) = (figures.discarding, figures.freeing);
     left[4] = figures.unmoved;
+    left[8] = figures.unreflowed;
     [left[2], left[7]] = figures.untreated;
     if let Some(status) = figures.scan()? {
         let scan = status.scan;

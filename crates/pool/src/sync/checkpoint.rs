@@ -106,7 +106,7 @@ impl Syncing<'_> {
         Ok(map)
     }
 
-    pub(super) fn top_zap(&self, vdev: u32) -> Result<ObjectId> {
+    pub(crate) fn top_zap(&self, vdev: u32) -> Result<ObjectId> {
         let top = self.state.config.tree.children.get(vdev as usize);
         top.and_then(|top| top.zap_top).filter(|id| id.0 != 0).ok_or(Error::NoVdevZap)
     }

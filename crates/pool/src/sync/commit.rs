@@ -47,7 +47,7 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
         software_version: VERSION_FEATURES,
         mmp: Some(inner.multihost.of_txg()),
         checkpoint_txg: Txg(0),
-        raidz_reflow: 0,
+        raidz_reflow: state.reflow.as_ref().map_or(0, |it| it.word.encode()),
     };
     let config_dirty = std::mem::take(&mut state.config_dirty);
     let mut halves: BTreeMap<u64, Half> = BTreeMap::new();

@@ -13,6 +13,7 @@ mod heads;
 pub(crate) mod missing;
 mod mos;
 mod obsolete;
+pub(crate) mod reflow;
 mod scan;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +27,7 @@ use format::blkptr::BlockPtr;
 use storage::Writer;
 
 use self::commit::commit;
+use self::reflow::Moving;
 use crate::checkpoint::Stage;
 use crate::mos::Mos;
 use crate::space_maps::free_extents;
@@ -101,9 +103,10 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// Whether the next txg has something to do for vdevs that are removed, or were.
+/// Whether the next txg has something to do for vdevs that are removed, or were, or that are expanded.
 fn goes_on(inner: &Inner, state: &SyncState) -> bool {
-    state.evacuating.is_some() && !inner.groups.limits.suspends_removal() || state.condensing.is_some()
+    let evacuates = state.evacuating.is_some() && !inner.groups.limits.suspends_removal();
+    evacuates || state.condensing.is_some() || reflow::goes_on(inner, state)
 }
 
 /// Bytes that the next txgs free.
@@ -175,8 +178,11 @@ fn sync_txg(inner: &Arc<Inner>, state: &mut SyncState, txg: Txg, mut closed: Clo
         return Ok(());
     }
     let before = state.mos_on_disk(inner)?;
-    let root = write_txg(inner, state, txg, closed, before)?;
+    let (root, moving) = write_txg(inner, state, txg, closed, before)?;
     commit(inner, state, txg, root)?;
+    if let Some(moving) = moving {
+        moving.arrive(state, txg)?;
+    }
     let_go(inner, state);
     // The first sync has folded them into the maps that are read from now on.
     state.logs.clear();
@@ -198,16 +204,17 @@ fn let_go(inner: &Inner, state: &mut SyncState) {
     });
 }
 
-/// Writes every block of the txg and waits for the disks; returns the new root, not yet the pool's state.
-fn write_txg(
-    inner: &Arc<Inner>,
+/// Writes every block of the txg and waits for the disks; returns the new root, not yet the pool's state, and what moved on a vdev that is
+/// expanded.
+fn write_txg<'a>(
+    inner: &'a Arc<Inner>,
     state: &mut SyncState,
     txg: Txg,
     closed: Closed,
     before: Option<Objset>,
-) -> Result<BlockPtr> {
+) -> Result<(BlockPtr, Option<Moving<'a>>)> {
     let Closed { tasks, frozen: changed } = closed;
-    let writer = Writer::new(&inner.storage);
+    let writer = Writer::new(&inner.storage, txg);
     let mut syncing = Syncing {
         inner,
         state,
@@ -223,6 +230,7 @@ fn write_txg(
     if syncing.state.fresh {
         syncing.first_sync()?;
     }
+    syncing.note_reflow()?;
     let SyncState { ddt, features, allocator, .. } = &mut *syncing.state;
     ddt.begin_txg(&inner.mos.objset, features.as_ref(), allocator)?;
     syncing.refer_cloned(&changed)?;
@@ -259,7 +267,8 @@ fn write_txg(
     syncing.free_kept()?;
     let root = syncing.write_root()?;
     settle(&mut written);
-    Ok(root)
+    let moving = syncing.reflow(inner)?;
+    Ok((root, moving))
 }
 
 /// Sends readers to the new blocks, which must be where readers look.
@@ -305,7 +314,7 @@ impl<'a> Syncing<'a> {
         loop {
             let failed = self.note_missing()?;
             let root = self.sync_mos()?;
-            std::mem::replace(&mut self.writer, Writer::new(&self.inner.storage)).finish()?;
+            std::mem::replace(&mut self.writer, Writer::new(&self.inner.storage, self.txg)).finish()?;
             self.inner.storage.flush()?;
             if self.inner.members.failed() == failed {
                 return Ok(root);

@@ -296,7 +296,7 @@ impl<'a> Batch<'a> {
             };
             // The block is registered before it is written. If the write fails, the sync of the txg frees the space or fails
             // itself.
-            let written = pool.storage.write_log(dva, psize, payload);
+            let written = pool.storage.write_log((dva, txg), psize, payload);
             if written.is_ok() {
                 pool.storage.keep_early(&draft, recipe, block);
             } else {
@@ -387,7 +387,7 @@ impl<'a> Batch<'a> {
         self.seal();
         let raw = std::mem::replace(&mut self.raw, vec![0; CHAIN_SIZE]);
         let (dva, size) = (self.tail.dvas[0], self.tail.lsize);
-        let written = self.dataset.pool.storage.write_log(dva, size, raw.into());
+        let written = self.dataset.pool.storage.write_log((dva, self.tail.birth), size, raw.into());
         self.vdevs.insert(dva.vdev.0);
         let mut state = self.dataset.log.lock();
         if let Some(link) = state.chain.back_mut() {

@@ -57,6 +57,7 @@ impl Server {
             let (mut tried, mut noted) = (None, None);
             while let Some((news, pause)) = watch.look() {
                 use_spares(&live, &*commands, &mut tried);
+                scrub_expanded(&live);
                 note_devices(&live, &*commands, &mut noted);
                 for noticed in news {
                     match noticed {
@@ -161,6 +162,18 @@ fn note_devices(live: &Live, commands: &dyn Commands, noted: &mut Option<BTreeSe
     *noted = Some(open);
     if is_new && let Err(error) = commands.note_devices(&pool) {
         tracing::error!(pool = live.name(), error, "the devices of the pool are not noted");
+    }
+}
+
+/// Begins the scrub that follows the expansion of a raidz vdev.
+fn scrub_expanded(live: &Live) {
+    let Ok(pool) = live.pool() else { return };
+    if !pool.take_expanded() {
+        return;
+    }
+    match pool.scrub() {
+        Ok(()) | Err(pool::Error::Scrubbing | pool::Error::Resilvering) => {}
+        Err(error) => tracing::warn!(pool = live.name(), %error, "no scrub follows the expansion"),
     }
 }
 

@@ -413,6 +413,12 @@ impl Metaslab {
         self.all_but(freed).unwrap_or_default()
     }
 
+    /// What is not to be handed out now, as (offset, len): in use, or freed and not reusable yet; nothing if not loaded.
+    #[must_use]
+    pub fn runs_not_free(&self) -> Runs {
+        self.all_but(std::iter::empty()).unwrap_or_default()
+    }
+
     /// All but what is allocatable and these sets, as (offset, len); `None` if not loaded.
     fn all_but<'a>(&'a self, sets: impl Iterator<Item = &'a Segments>) -> Option<Runs> {
         let mut free = self.loaded.as_ref()?.allocatable.clone();

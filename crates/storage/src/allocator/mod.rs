@@ -18,6 +18,7 @@ mod log;
 mod maps;
 pub mod metaslab;
 mod obsolete;
+mod reflow;
 pub mod segments;
 mod vdev_space;
 

@@ -255,6 +255,17 @@ impl VdevSpace {
         Ok(self.metaslabs[metaslab as usize].runs_in_use())
     }
 
+    /// See `Allocator::runs_not_free`.
+    pub fn runs_not_free<S: SpaceMapSource + ?Sized>(
+        &mut self,
+        metaslab: u32,
+        synced: Txg,
+        source: &mut S,
+    ) -> Result<Runs, AllocError<S::Error>> {
+        self.load(metaslab, synced, source)?;
+        Ok(self.metaslabs[metaslab as usize].runs_not_free())
+    }
+
     /// Takes back an allocation that nobody has seen.
     pub fn undo(&mut self, dva: Dva, txg: Txg) {
         let metaslab = self.index_of(dva.offset) as usize;

@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use format::Txg;
+use format::label::BOOT_SIZE;
 
-use super::{Column, Map, Raidz};
+use super::{Column, Map, Motion, Raidz};
 
 /// How an expanded raidz vdev spreads blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +19,19 @@ pub struct Grown {
     pub(super) now: Raidz,
     /// For each child that was added: blocks born in this txg or later count with it.
     since: Arc<[Txg]>,
-    /// While sectors move to one child more: those before this one have their new place. No block counts with that child yet.
-    moved: Option<u64>,
+    /// While sectors move to one child more: how far they have. No block counts with that child yet.
+    motion: Option<Arc<Motion>>,
+    /// Blocks may still be born that do not count with the last child: what is placed now gets as much room as these need.
+    is_settling: bool,
+}
+
+/// How far sectors have moved, at one moment.
+#[derive(Clone, Copy)]
+struct Border {
+    /// Sectors before this one have their new place.
+    sector: u64,
+    /// They are read from the boot areas.
+    is_in_scratch: bool,
 }
 
 impl Grown {
@@ -28,21 +40,46 @@ impl Grown {
     pub fn new(now: Raidz, since: &[Txg]) -> Option<Grown> {
         let original = now.width.checked_sub(since.len() as u64)?;
         let is_possible = original > now.parity && since.is_sorted() && !since.is_empty();
-        is_possible.then(|| Grown { now, since: since.into(), moved: None })
+        is_possible.then(|| Grown { now, since: since.into(), motion: None, is_settling: false })
     }
 
-    /// A vdev that has been spread as `now` without its last child, since the last of these txgs. Everything before byte `moved` of its
-    /// allocatable area has been moved to where it lies with that child. `None` if there is no such vdev.
+    /// A vdev that has been spread as `now` without its last child, since the last of these txgs. `motion` says how far its sectors have
+    /// been moved to where they lie with that child. `None` if there is no such vdev.
     #[must_use]
-    pub fn in_motion(now: Raidz, since: &[Txg], moved: u64) -> Option<Grown> {
+    pub fn in_motion(now: Raidz, since: &[Txg], motion: Arc<Motion>) -> Option<Grown> {
         let original = now.width.checked_sub(since.len() as u64 + 1)?;
         let is_possible = original > now.parity && since.is_sorted();
-        is_possible.then(|| Grown { now, since: since.into(), moved: Some(moved >> now.ashift) })
+        is_possible.then(|| Grown { now, since: since.into(), motion: Some(motion), is_settling: false })
+    }
+
+    /// The same, while blocks are written that are born before `next`, or only those born then and later.
+    #[must_use]
+    pub fn from(self, next: Txg) -> Grown {
+        let is_settling = self.complete_since().is_some_and(|since| since > next);
+        Grown { is_settling, ..self }
+    }
+
+    /// How far its sectors have moved, while they move.
+    #[must_use]
+    pub fn motion(&self) -> Option<&Arc<Motion>> {
+        self.motion.as_ref()
+    }
+
+    /// The first txg whose blocks need no more room than new blocks; `None` where that is so already.
+    #[must_use]
+    pub fn settles(&self) -> Option<Txg> {
+        self.complete_since().filter(|_| self.is_settling)
     }
 
     /// How the newest blocks are spread, before anything moves.
     pub(super) fn newest(&self) -> Raidz {
-        Raidz { width: self.now.width - u64::from(self.moved.is_some()), ..self.now }
+        Raidz { width: self.now.width - u64::from(self.motion.is_some()), ..self.now }
+    }
+
+    /// A spread that leaves enough room for whatever is placed now.
+    pub(super) fn roomiest(&self) -> Raidz {
+        let newest = self.newest();
+        Raidz { width: newest.width - u64::from(self.is_settling), ..newest }
     }
 
     /// How the vdev was spread when it was made.
@@ -54,7 +91,7 @@ impl Grown {
     /// The first txg whose blocks are spread over all children; `None` while sectors move to one child more.
     #[must_use]
     pub fn complete_since(&self) -> Option<Txg> {
-        self.since.last().copied().filter(|_| self.moved.is_none())
+        self.since.last().copied().filter(|_| self.motion.is_none())
     }
 
     /// What the rows of a block with this physical birth are made of. They may lie on more children than a row has columns.
@@ -63,36 +100,49 @@ impl Grown {
         Raidz { width: self.newest().width - before, ..self.now }
     }
 
-    /// How the sectors of a row lie that ends before sector `end`.
-    fn place_of_row(&self, end: u64) -> Raidz {
-        match self.moved {
-            Some(moved) if end > moved => self.newest(),
-            _ => self.now,
+    fn border(&self) -> Option<Border> {
+        self.motion.as_ref().map(|motion| Border {
+            sector: motion.moved() >> self.now.ashift,
+            is_in_scratch: motion.is_in_scratch(),
+        })
+    }
+
+    /// Where sector `number` lies, of a row that ends before sector `end`.
+    fn place(&self, number: u64, end: u64, border: Option<Border>) -> Column {
+        match border {
+            Some(border) if end > border.sector => self.newest().sector(number),
+            Some(Border { is_in_scratch: true, .. }) => {
+                let place = self.now.sector(number);
+                // The boot area ends where the allocatable area begins.
+                Column { offset: place.offset.wrapping_sub(BOOT_SIZE), ..place }
+            }
+            _ => self.now.sector(number),
         }
     }
 
     /// The columns of the block of `psize` bytes at `offset` that was born in txg `born`.
     #[must_use]
     pub(super) fn map(&self, offset: u64, psize: u64, born: Txg) -> Map {
-        let old = self.rows_of(born);
-        if old == self.now {
-            return self.now.map(offset, psize);
-        }
+        let (old, border) = (self.rows_of(born), self.border());
         let (first, sectors) = (offset >> old.ashift, old.sectors(psize));
+        let is_simple = old == self.newest() && border.is_none_or(|border| first >= border.sector);
+        if is_simple {
+            return old.map(offset, psize);
+        }
         let total = old.total(sectors);
         let mut map = Map { parity: old.parity(), ..Map::default() };
         let (mut columns, mut numbers) = (Vec::new(), Vec::new());
         for row in 0..total.div_ceil(old.width) {
             let start = columns.len();
             let in_row = old.width.min(total);
-            let place = self.place_of_row(first + row * old.width + in_row);
+            let (begin, end) = (first + row * old.width, first + row * old.width + in_row);
             for column in 0..in_row {
-                let number = first + row * old.width + column;
-                numbers.push(number);
+                let place = self.place(begin + column, end, border);
+                numbers.push(begin + column);
                 columns.push(match old.holds(sectors, row, column) {
-                    Holds::Nothing => Column { len: 0, filled: 0, ..place.sector(number) },
-                    Holds::Parity => place.sector(number),
-                    Holds::Data(sector) => Column { start: sector << old.ashift, ..place.sector(number) },
+                    Holds::Nothing => Column { len: 0, filled: 0, ..place },
+                    Holds::Parity => place,
+                    Holds::Data(sector) => Column { start: sector << old.ashift, ..place },
                 });
             }
             if old.alternates(offset)
@@ -101,9 +151,17 @@ impl Grown {
                 parity.exchange_places(data);
                 numbers.swap(start, start + 1);
             }
+            let border = border.filter(|border| end > border.sector);
+            let has_copy =
+                |at: &usize| columns[*at].len > 0 && border.is_some_and(|it| numbers[*at] < it.sector);
+            map.copies
+                .extend((start..columns.len()).filter(has_copy).map(|at| (at, self.now.sector(numbers[at]))));
             map.groups.push(start..columns.len());
         }
-        map.skipped = (total..old.asize(psize) >> old.ashift).map(|n| self.now.sector(first + n)).collect();
+        if border.is_none() {
+            map.skipped =
+                (total..old.asize(psize) >> old.ashift).map(|n| self.now.sector(first + n)).collect();
+        }
         map.lay_together = self.lay_together(old.width, &columns, &numbers);
         map.columns = columns;
         map
@@ -184,7 +242,7 @@ mod tests {
         };
         // Four sectors of data in two rows of three, from sector 6 on.
         let of = |moved: u64| {
-            let layout = Grown::in_motion(wide, &[], moved << 9).unwrap();
+            let layout = Grown::in_motion(wide, &[], Motion::new(moved << 9, false)).unwrap();
             assert_eq!((layout.original(), layout.complete_since()), (old, None));
             sectors(&layout.map(6 << 9, 4 << 9, Txg(5)))
         };

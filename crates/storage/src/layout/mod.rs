@@ -6,14 +6,18 @@
 
 mod draid;
 mod grown;
+mod motion;
+mod route;
 mod seeds;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use format::Txg;
 
 pub use draid::{Draid, DraidSpec};
 pub use grown::Grown;
+pub use motion::Motion;
 
 /// Bytes of a classic gang header.
 pub const GANG_HEADER: usize = 512;
@@ -68,6 +72,9 @@ pub struct Map {
     pub skipped: Vec<Column>,
     /// Columns that lay on one device before the vdev was expanded.
     pub lay_together: Vec<Vec<usize>>,
+    /// Columns, by index, that are written to a second place as well: their row is read where it was before the vdev is expanded, and
+    /// they themselves were moved already.
+    pub copies: Vec<(usize, Column)>,
 }
 
 impl Raidz {
@@ -145,7 +152,7 @@ impl Raidz {
             (total..total.next_multiple_of(self.parity + 1)).map(|n| self.sector(first + n)).collect();
         let parity = self.parity().min(columns.len());
         let groups = std::iter::once(0..columns.len()).collect();
-        Map { columns, groups, parity, skipped, lay_together: Vec::new() }
+        Map { columns, groups, parity, skipped, ..Map::default() }
     }
 }
 
@@ -207,7 +214,7 @@ impl Spread {
     pub fn sizes(&self) -> Sizes {
         match self {
             Spread::Raidz(layout) => Sizes::Raidz(*layout),
-            Spread::Grown(layout) => Sizes::Raidz(layout.newest()),
+            Spread::Grown(layout) => Sizes::Raidz(layout.roomiest()),
             Spread::Draid(layout) => Sizes::Draid(layout.spec),
         }
     }
@@ -230,10 +237,13 @@ impl Spread {
         }
     }
 
-    /// The columns of a block of `psize` bytes that is written now, at `offset`.
+    /// How far the sectors have moved of a vdev that gets one child more.
     #[must_use]
-    pub fn map_new(&self, offset: u64, psize: u64) -> Map {
-        self.map(offset, psize, Txg(u64::MAX))
+    pub fn motion(&self) -> Option<&Arc<Motion>> {
+        match self {
+            Spread::Grown(layout) => layout.motion(),
+            Spread::Raidz(_) | Spread::Draid(_) => None,
+        }
     }
 
     /// The columns of the block of `psize` bytes at `offset` that was born in txg `born`.

@@ -1,0 +1,167 @@
+//! A raidz vdev that gets one child more while its sectors move: how far that is, as the uberblock says it, and what may stop it.
+//!
+//! From:   the uberblock and the ZAP of the vdev at an import; `widen`, which begins an expansion.
+//! To:     the sync (`sync/reflow.rs`), which moves sectors; the next uberblocks.
+//! Source: docs/format/11-redundancy.md §11; 01-labels-uberblock.md §5.
+
+use std::sync::Arc;
+
+use dmu::zap;
+use format::Txg;
+use format::config::{PoolConfig, VdevConfig, VdevKind};
+use format::uberblock::Uberblock;
+use storage::layout::{Grown, Motion, Spread};
+use storage::{Storage, TopVdev};
+
+use crate::Result;
+use crate::mos::Mos;
+use crate::shape::{EXPAND_TXGS, is_expanding};
+
+/// Bits of the word of the uberblock that hold how far the sectors have moved, in units of 512 bytes.
+const STATE_SHIFT: u32 = 55;
+/// What passes through the boot areas is there, and may be half written where it belongs.
+pub(crate) const IN_SCRATCH: u64 = 1;
+/// It is where it belongs.
+pub(crate) const OUT_OF_SCRATCH: u64 = 2;
+/// The same, and an import put it there.
+pub(crate) const OUT_AT_IMPORT: u64 = 3;
+/// It was where it belongs before this txg.
+pub(crate) const IN_PLACE: u64 = 4;
+
+/// Keys of the ZAP of a top-level vdev.
+pub(crate) const STATE: &[u8] = b"org.openzfs:raidz_expand_state";
+pub(crate) const START_TIME: &[u8] = b"org.openzfs:raidz_expand_start_time";
+pub(crate) const END_TIME: &[u8] = b"org.openzfs:raidz_expand_end_time";
+pub(crate) const BYTES_COPIED: &[u8] = b"org.openzfs:raidz_expand_bytes_copied";
+/// States of an expansion in that ZAP: sectors move, and all have moved.
+pub(crate) const MOVING: u64 = 1;
+pub(crate) const ENDED: u64 = 2;
+
+/// What an uberblock says of an expansion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// Everything before this byte of the allocatable area has its new place.
+    pub(crate) moved: u64,
+    /// Where that was on its way, one of the constants of this module.
+    pub(crate) state: u64,
+}
+
+impl Word {
+    pub(crate) const fn decode(word: u64) -> Word {
+        Word { moved: (word & ((1 << STATE_SHIFT) - 1)) << 9, state: word >> STATE_SHIFT }
+    }
+
+    pub(crate) const fn encode(self) -> u64 {
+        self.moved >> 9 | self.state << STATE_SHIFT
+    }
+
+    pub(crate) fn motion(self) -> Arc<Motion> {
+        Motion::new(self.moved, self.state == IN_SCRATCH)
+    }
+}
+
+/// An expansion that goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Reflow {
+    /// The id of the vdev.
+    pub(crate) vdev: u32,
+    /// What the next uberblock says.
+    pub(crate) word: Word,
+    /// The txg that attached the child, or the one before the import. Sectors move after it.
+    pub(crate) since: Txg,
+    /// Bytes that were copied.
+    pub(crate) copied: u64,
+    /// What the ZAP of the vdev says of that.
+    pub(crate) noted: u64,
+    /// What a device refused in the last txg that was to move something.
+    pub(crate) obstacle: Option<String>,
+}
+
+/// The layout of a vdev whose sectors move.
+pub(crate) fn layout_of(top: &TopVdev) -> Option<&Grown> {
+    match top.spread() {
+        Some(Spread::Grown(layout)) if layout.motion().is_some() => Some(layout),
+        _ => None,
+    }
+}
+
+/// Where the last sector ends that moves.
+pub(crate) fn end_of(top: &TopVdev) -> u64 {
+    top.metaslab_count() << top.metaslab_shift
+}
+
+impl Reflow {
+    /// The expansion that goes on in a pool, if there is one.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub(crate) fn resume(mos: &Mos, config: &PoolConfig, uberblock: &Uberblock) -> Result<Option<Reflow>> {
+        let Some(vdev) = config.tree.children.iter().find(|vdev| is_expanding(vdev)) else { return Ok(None) };
+        let Some(own) = vdev.zap_top.filter(|own| own.0 != 0) else { return Ok(None) };
+        let copied = zap::lookup_u64(&*mos.object(own)?, BYTES_COPIED)?.unwrap_or(0);
+        Ok(Some(Reflow {
+            vdev: vdev.id as u32,
+            word: Word::decode(uberblock.raidz_reflow),
+            since: uberblock.txg,
+            copied,
+            noted: copied,
+            obstacle: None,
+        }))
+    }
+}
+
+/// Why an expansion that is under way is not continued by this build.
+pub(crate) fn refused(config: &PoolConfig, storage: &Storage, uberblock: &Uberblock) -> Option<String> {
+    let word = Word::decode(uberblock.raidz_reflow);
+    let expanding: Vec<&VdevConfig> = config.tree.walk().filter(|vdev| is_expanding(vdev)).collect();
+    let [vdev] = expanding[..] else {
+        let why = match (expanding.len(), uberblock.raidz_reflow) {
+            (0, 0) => return None,
+            (0, _) => "sectors of a raidz vdev move, and its configuration does not say which",
+            _ => "several raidz vdevs are being expanded",
+        };
+        return Some(why.into());
+    };
+    let odd = |what: &str| Some(format!("the expansion of a raidz vdev is under way, and {what}"));
+    let is_top = config.tree.children.iter().any(|top| top.guid == vdev.guid);
+    if !is_top || !matches!(vdev.kind, VdevKind::Raidz { .. }) || vdev.zap_top.is_none_or(|own| own.0 == 0) {
+        return odd("it is not one that this version of cenote continues");
+    }
+    let top = storage.vdevs().tops().get(vdev.id as usize)?;
+    let Some(layout) = layout_of(top) else { return odd("too few of its devices are there") };
+    let newest = vdev.extra.get_u64s(EXPAND_TXGS).and_then(|since| since.last().copied());
+    if newest.is_some_and(|since| since > uberblock.txg.next().0) {
+        return odd("blocks are still born that do not count with the child before");
+    }
+    let Some(scratch) = layout.scratch() else { return odd("its boot areas are too small") };
+    let is_begun =
+        word.moved >= scratch && word.moved <= end_of(top) && word.moved.is_multiple_of(1 << top.ashift);
+    let is_known = match word.state {
+        0 => word.moved == 0 || is_begun,
+        IN_SCRATCH => word.moved == scratch,
+        _ => word.state <= IN_PLACE && is_begun,
+    };
+    if !is_known {
+        return odd("what the uberblock says of it is damaged");
+    }
+    if word.state == IN_SCRATCH && !storage.is_whole(top.id) {
+        return odd(
+            "its first sectors lie in the boot areas of its devices, of which one is missing or behind",
+        );
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_an_uberblock_is_read_as_it_is_written() {
+        for (moved, state) in [(0, 0), (14 << 20, IN_SCRATCH), (1 << 50, IN_PLACE), (512, OUT_AT_IMPORT)] {
+            let word = Word { moved, state };
+            assert_eq!(Word::decode(word.encode()), word);
+        }
+        assert_eq!(Word { moved: 14 << 20, state: OUT_OF_SCRATCH }.encode(), 2 << 55 | 14 << 11);
+    }
+}

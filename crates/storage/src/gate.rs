@@ -1,0 +1,56 @@
+//! The users of vdevs with parity: the sync thread waits for them before it changes where sectors lie.
+//!
+//! From:   reads, and writes of blocks past the sync thread: each passes before it looks at the vdevs.
+//! To:     the sync thread, which keeps writers out while it copies sectors, and readers too while the border moves.
+//!
+//! The sectors of a raidz vdev that gets one child more move into places that were read before. So a reader that has looked at the
+//! layout must be done before the next sectors are copied. A block that is written must be written before its sectors are copied, or
+//! where they are afterwards.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The gate of one pool.
+#[derive(Debug, Default)]
+pub struct Gate {
+    readers: RwLock<()>,
+    writers: RwLock<()>,
+}
+
+/// Nobody but the owner writes blocks of vdevs with parity. The sync thread's own writes do not pass the gate.
+#[derive(Debug)]
+pub struct WithoutWriters<'a> {
+    gate: &'a Gate,
+    _writers: RwLockWriteGuard<'a, ()>,
+}
+
+/// Nobody but the owner reads or writes blocks of vdevs with parity.
+#[derive(Debug)]
+pub struct Alone<'a> {
+    _readers: RwLockWriteGuard<'a, ()>,
+}
+
+impl Gate {
+    /// Until this is dropped, what was read of the layout stays true.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, ()> {
+        self.readers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until this is dropped, no sector is copied.
+    pub(crate) fn write(&self) -> RwLockReadGuard<'_, ()> {
+        self.writers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for those who write, and keeps others out.
+    #[must_use]
+    pub fn keep_writers_out(&self) -> WithoutWriters<'_> {
+        WithoutWriters { gate: self, _writers: self.writers.write().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+impl WithoutWriters<'_> {
+    /// Waits for those who read, and keeps others out.
+    #[must_use]
+    pub fn keep_readers_out(&self) -> Alone<'_> {
+        Alone { _readers: self.gate.readers.write().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
