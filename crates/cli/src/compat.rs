@@ -125,6 +125,7 @@ mod zpool_status;
 mod zpool_status_advice;
 mod zpool_status_dedup;
 mod zpool_status_moves;
+mod zpool_status_rebuild;
 mod zpool_sync;
 mod zpool_trim;
 pub(crate) mod zpool_upgrade;

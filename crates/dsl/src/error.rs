@@ -218,6 +218,12 @@ pub enum Error {
     /// OpenZFS must finish a resilver first.
     #[error("currently resilvering")]
     Resilvering,
+    /// A device of a vdev is being rebuilt in the order of its places.
+    #[error("currently sequentially resilvering")]
+    Rebuilding,
+    /// The vdev does not say without its blocks what belongs where, or the feature `device_rebuild` is not enabled.
+    #[error("only mirror and dRAID vdevs support sequential reconstruction")]
+    NotSequential,
     /// A tunable does not take a value.
     #[error(transparent)]
     Tune(crate::tune_error::TuneError),

@@ -35,6 +35,7 @@ pub mod object_type;
 pub mod objset;
 mod order;
 pub mod owner;
+pub mod rebuild;
 pub mod redaction;
 pub mod sa;
 pub mod scan;

@@ -279,6 +279,7 @@ fn before_first(
         evacuating: None,
         reflow: None,
         condensing: None,
+        passing: None,
         leaving: Vec::new(),
         freeing: false,
         fresh: false,

@@ -317,6 +317,7 @@ impl Pool {
             listed,
             condensing: Condensing::resume(&inner.mos, &read.config)?,
             reflow: Reflow::resume(&inner.mos, &read.config, &read.opened.uberblock)?,
+            passing: None,
             config: read.config,
             config_object: read.config_object,
             config_dirty: true,

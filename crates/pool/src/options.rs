@@ -97,6 +97,8 @@ pub struct Options {
     pub suspends_removal: bool,
     /// Bytes of an expansion of a raidz vdev after which it waits; 0: it does not.
     pub reflow_max: u64,
+    /// A scrub follows when all sequential rebuilds have ended: they look at no checksums.
+    pub scrubs_rebuilt: bool,
     /// A request to a device that takes this many milliseconds counts as slow.
     pub slow_io_ms: u64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
@@ -163,6 +165,7 @@ impl Default for Options {
             condensed_at_once: 1 << 16,
             suspends_removal: false,
             reflow_max: 0,
+            scrubs_rebuilt: true,
             slow_io_ms: 30_000,
             deadman_ms: 300_000,
             deadman_sync_ms: 600_000,

@@ -69,6 +69,8 @@ pub struct State {
     pub thread: Option<JoinHandle<()>>,
     /// It was begun and has not ended.
     pub running: bool,
+    /// The thread rebuilds devices, and visits no blocks yet.
+    pub rebuilding: bool,
     /// What it is to do.
     pub order: Order,
     /// What is under way, or paused, by the last sync and with what was done since. It is known from the first sync after the import

@@ -26,6 +26,18 @@ impl Pool {
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::SpareInUse`]; as [`Pool::replace`].
     pub fn replace_by_spare(&self, guid: Guid, spare: Guid) -> Result<Joined> {
+        self.fill_in(guid, spare, false)
+    }
+
+    /// As [`Pool::replace_by_spare`], but the spare is rebuilt in the order of places.
+    ///
+    /// # Errors
+    /// As [`Pool::replace_by_spare`] and [`Pool::replace_sequentially`].
+    pub fn replace_by_spare_sequentially(&self, guid: Guid, spare: Guid) -> Result<Joined> {
+        self.fill_in(guid, spare, true)
+    }
+
+    fn fill_in(&self, guid: Guid, spare: Guid, sequential: bool) -> Result<Joined> {
         let is_meant = |aux: &AuxVdev| aux.kind == AuxKind::Spare && aux.config.guid == spare;
         let aux = self.aux_vdevs()?.into_iter().find(is_meant).ok_or(Error::NoSuchDevice)?;
         if aux.in_use || aux.used_by.is_some() {
@@ -34,7 +46,8 @@ impl Pool {
         let path = aux.device.ok_or(Error::NoSuchDevice)?;
         let disk = self.inner.take_spare(&path)?;
         let above = Guid(self.inner.new_guid());
-        let joining = Joining { beside: guid, disk: disk.clone(), joins: Joins::Spare, new: spare, above };
+        let joins = Joins::Spare;
+        let joining = Joining { beside: guid, disk: disk.clone(), joins, new: spare, above, sequential };
         let taken = self.take_in(joining);
         if self.inner.info().config.tree.find(spare).is_none() {
             self.inner.hold_aux(disk);

@@ -41,6 +41,7 @@ use crate::jobs::Jobs;
 use crate::leases::Leases;
 use crate::log::Log;
 use crate::log::space::LogSpace;
+use crate::marks::Passing;
 use crate::members::Members;
 use crate::mos::Mos;
 use crate::multihost::Multihost;
@@ -501,6 +502,8 @@ pub(crate) struct SyncState {
     pub(crate) reflow: Option<Reflow>,
     /// The mapping of a removed vdev that is being condensed.
     pub(crate) condensing: Option<Condensing>,
+    /// The metaslab that a rebuild is in.
+    pub(crate) passing: Option<Passing>,
     /// Devices of vdevs that left, each with the txg that is the first without it.
     pub(crate) leaving: Vec<(Txg, Leaf)>,
     /// The first sync after an import has not run yet.

@@ -42,6 +42,8 @@ pub(crate) struct Limits {
     pub(crate) suspends_removal: AtomicBool,
     /// Bytes of an expansion of a raidz vdev after which it waits; 0: it does not.
     pub(crate) reflow_max: AtomicU64,
+    /// A scrub follows when all rebuilds have ended.
+    pub(crate) scrubs_rebuilt: AtomicBool,
     /// A request to a device that takes this many milliseconds counts as slow.
     pub(crate) slow_io_ms: AtomicU64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
@@ -67,6 +69,7 @@ impl Limits {
             condensed_at_once: options.condensed_at_once.into(),
             suspends_removal: options.suspends_removal.into(),
             reflow_max: options.reflow_max.into(),
+            scrubs_rebuilt: options.scrubs_rebuilt.into(),
             slow_io_ms: options.slow_io_ms.into(),
             deadman_ms: options.deadman_ms.into(),
             deadman_sync_ms: options.deadman_sync_ms.into(),

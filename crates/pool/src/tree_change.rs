@@ -14,6 +14,7 @@ use storage::host::Disk;
 use storage::{Health, Leaf, TopVdev, TxgRuns, Vdevs};
 
 use crate::aux_vdevs::{self, AuxKind};
+use crate::marks::{REBUILT, RESILVERED};
 use crate::pool::{Inner, Pool};
 use crate::replacement::{self, IS_SPARE, Joins, OLD};
 use crate::shape::{Progress, shape_of};
@@ -38,6 +39,8 @@ pub(crate) struct Joining {
     pub(crate) new: Guid,
     /// Guid of the vdev above both, if one is to be put there.
     pub(crate) above: Guid,
+    /// It is rebuilt in the order of its places, instead of block by block.
+    pub(crate) sequential: bool,
 }
 
 /// A device joined or came back: a resilver (crate `scan`) must write to it what it lacks.
@@ -57,9 +60,17 @@ impl Pool {
     /// until it is resilvered (crate `scan`).
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`]; [`Error::BadDevice`]; [`Error::NotAttachable`] where no mirror can be.
+    /// [`Error::NoSuchDevice`]; [`Error::BadDevice`]; [`Error::NotAttachable`] where no mirror can be; [`Error::Rebuilding`].
     pub fn attach(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<Joined> {
-        self.join(guid, disk, Joins::Mirror)
+        self.join(guid, disk, Joins::Mirror, false)
+    }
+
+    /// As [`Pool::attach`], but what is in use is copied in the order of places, without looking at checksums (`zpool attach -s`).
+    ///
+    /// # Errors
+    /// As [`Pool::attach`]; [`Error::NotSequential`]; [`Error::Resilvering`].
+    pub fn attach_sequentially(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<Joined> {
+        self.join(guid, disk, Joins::Mirror, true)
     }
 
     /// Replaces the leaf `guid` by `disk`. The old leaf leaves the pool when a resilver (crate `scan`) has written all data
@@ -68,16 +79,25 @@ impl Pool {
     /// # Errors
     /// As [`Pool::attach`]; [`Error::InReplacement`].
     pub fn replace(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<Joined> {
-        self.join(guid, disk, Joins::Replacing)
+        self.join(guid, disk, Joins::Replacing, false)
     }
 
-    fn join(&self, beside: Guid, disk: Arc<dyn Disk>, joins: Joins) -> Result<Joined> {
+    /// As [`Pool::replace`], but what is in use is copied in the order of places, without looking at checksums
+    /// (`zpool replace -s`).
+    ///
+    /// # Errors
+    /// As [`Pool::replace`]; [`Error::NotSequential`]; [`Error::Resilvering`].
+    pub fn replace_sequentially(&self, guid: Guid, disk: Arc<dyn Disk>) -> Result<Joined> {
+        self.join(guid, disk, Joins::Replacing, true)
+    }
+
+    fn join(&self, beside: Guid, disk: Arc<dyn Disk>, joins: Joins, sequential: bool) -> Result<Joined> {
         let is_known = |leaf: &Leaf| leaf.disk.path() == disk.path();
         if self.inner.storage.vdevs().leaves().any(is_known) {
             return Err(Error::Busy { path: disk.path().to_path_buf(), holder: Some("this pool".into()) });
         }
         let (new, above) = (Guid(self.inner.new_guid()), Guid(self.inner.new_guid()));
-        self.take_in(Joining { beside, disk, joins, new, above })
+        self.take_in(Joining { beside, disk, joins, new, above, sequential })
     }
 
     /// Has a device join. A resilver (crate `scan`) is to begin then.
@@ -184,12 +204,13 @@ pub(crate) fn pull_up(vdev: &mut VdevConfig) {
 
 impl Syncing<'_> {
     fn join(&mut self, joining: &Joining) -> Result<()> {
-        let Joining { beside, disk, joins, new, above } = joining;
+        let Joining { beside, disk, joins, new, above, sequential } = joining;
         self.state.keeping.check_none()?;
         self.check_not_removing()?;
         let slot = self.slot(*beside)?;
         let top = self.top_of(slot).clone();
         self.check_joining(joining, &top)?;
+        self.check_way(joining, slot.top)?;
         aux_vdevs::prepare_leaf(disk, (*joins == Joins::Spare).then_some(*new), self.state.config.version)?;
         let mut leaf = self.new_leaf(joining, &top)?;
         let health: Arc<Health> = self.inner.members.of(new.0);
@@ -217,7 +238,7 @@ impl Syncing<'_> {
         group.children.push(leaf);
         self.state.config_dirty = true;
         self.relay(slot.top, top, &[Leaf::with_health(new.0, disk.clone(), health)]);
-        Ok(())
+        if *sequential { self.begin_rebuild(slot.top) } else { Ok(()) }
     }
 
     /// Refuses a device that cannot be put there.
@@ -238,6 +259,15 @@ impl Syncing<'_> {
         Ok(())
     }
 
+    /// Refuses a resilver while devices are rebuilt, and the other way round. A spare joins at once and is resilvered later.
+    fn check_way(&self, joining: &Joining, index: usize) -> Result<()> {
+        match joining.sequential {
+            true => self.check_sequential(index),
+            false if joining.joins != Joins::Spare && self.is_rebuilding()? => Err(Error::Rebuilding),
+            false => Ok(()),
+        }
+    }
+
     /// The configuration of a device that joins.
     fn new_leaf(&mut self, joining: &Joining, top: &TopVdev) -> Result<VdevConfig> {
         let (mut leaf, _) = new_vdevs::new_device(0, joining.new, &joining.disk, Some(top.ashift))?;
@@ -248,7 +278,7 @@ impl Syncing<'_> {
             mos.add_int(&self.tx, zaps, id.0)?;
             leaf.zap_leaf = Some(id);
         }
-        leaf.extra.insert("resilver_txg", self.txg.0);
+        leaf.extra.insert(if joining.sequential { REBUILT } else { RESILVERED }, self.txg.0);
         if joining.joins == Joins::Spare {
             leaf.extra.insert(IS_SPARE, 1u64);
         }

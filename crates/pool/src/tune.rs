@@ -239,6 +239,18 @@ pub const ALL: &[Tunable] = &[
         apply: |pool, value| pool.inner.groups.limits.livelist_percent.store(value, Ordering::Relaxed),
     },
     Tunable {
+        name: "zfs_rebuild_scrub_enabled",
+        kind: Kind::Word(&OFF_ON),
+        min: 0,
+        max: 1,
+        default: "1",
+        summary: "whether a scrub begins by itself when devices were rebuilt sequentially: 0 or 1",
+        get: |options| options.scrubs_rebuilt.into(),
+        set: |options, value| options.scrubs_rebuilt = value != 0,
+        live: |pool| pool.inner.groups.limits.scrubs_rebuilt.load(Ordering::Relaxed).into(),
+        apply: |pool, value| pool.inner.groups.limits.scrubs_rebuilt.store(value != 0, Ordering::Relaxed),
+    },
+    Tunable {
         name: "zfs_removal_suspend_progress",
         kind: Kind::Word(&OFF_ON),
         min: 0,

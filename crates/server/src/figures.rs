@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use format::config::{VdevConfig, VdevKind};
+use format::rebuild::Rebuild;
 use format::scan::Scan;
 use format::{Corrupt, ObjectId};
 use pool::Pool;
@@ -69,6 +70,9 @@ pub struct Figures {
     #[serde(default)]
     pub is_unread: bool,
     scan: Option<ScanFigures>,
+    /// The last sequential rebuild of each top-level vdev that had one, by its id.
+    #[serde(default)]
+    rebuilds: Vec<(u32, Vec<u64>)>,
     lost: Vec<(u64, u64, i64, u64, u64)>,
 }
 
@@ -177,6 +181,12 @@ impl Figures {
             unreflowed: pool.unreflowed().or_else(|error| optional(error).map(|()| 0))?,
             freeing: pool.freeing_now().or_else(|error| optional(error).map(|()| 0))?,
             scan,
+            rebuilds: pool
+                .rebuilds()
+                .or_else(|error| optional(error).map(|()| Vec::new()))?
+                .into_iter()
+                .map(|(vdev, rebuild)| (vdev, rebuild.to_words().to_vec()))
+                .collect(),
             lost: pool
                 .data_errors()
                 .or_else(|error| optional(error).map(|()| Vec::new()))?
@@ -208,6 +218,7 @@ impl Figures {
             unreflowed: 0,
             freeing: 0,
             scan: None,
+            rebuilds: Vec::new(),
             lost: Vec::new(),
             halted,
         }
@@ -221,6 +232,14 @@ impl Figures {
         let Some(ScanFigures { words, running, paused_at }) = &self.scan else { return Ok(None) };
         let (running, paused_at) = (*running, *paused_at);
         Ok(Some(ScanStatus { scan: Scan::from_words(words)?, running, paused_at }))
+    }
+
+    /// The last sequential rebuild of each top-level vdev that had one, by its id.
+    ///
+    /// # Errors
+    /// The received bytes are no state of a rebuild.
+    pub fn rebuilds(&self) -> Result<Vec<(u32, Rebuild)>, Corrupt> {
+        self.rebuilds.iter().map(|(vdev, words)| Ok((*vdev, Rebuild::from_words(words)?))).collect()
     }
 
     /// Blocks without a good copy.
@@ -319,6 +338,7 @@ mod tests {
             is_unread: false,
             silent: vec![Silence { guid: 7, path: "/disk".into(), deed: "write".into(), seconds: 31 }],
             scan: Some(ScanFigures { words, running: true, paused_at: 0 }),
+            rebuilds: vec![(3, vec![1; format::rebuild::WORDS])],
             lost: vec![(54, 2, -1, 0, 8)],
         };
         let text = serde_json::to_string(&sent).unwrap();
@@ -326,6 +346,8 @@ mod tests {
         assert_eq!(got.caches, sent.caches);
         assert_eq!((&got.errors, got.freeing, &got.halted), (&sent.errors, 5, &sent.halted));
         assert_eq!(got.scan().unwrap(), Some(ScanStatus { scan, running: true, paused_at: 0 }));
+        let rebuilds = got.rebuilds().unwrap();
+        assert!(rebuilds[0].0 == 3 && rebuilds[0].1.is_active(), "{rebuilds:?}");
         assert_eq!((&got.deleted, &got.moved), (&sent.deleted, &sent.moved));
         assert_eq!((got.slow_sync, &got.log), (sent.slow_sync, &sent.log));
         assert_eq!((&got.slow, &got.silent), (&sent.slow, &sent.silent));

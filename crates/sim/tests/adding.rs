@@ -139,14 +139,17 @@ fn data_fsynced_after_the_removal_of_the_log_device_survives() {
     zdb::expect_pleased(&mut story);
 }
 
-/// Data before, a device replaced at work, and data after it.
-fn replace(story: &mut Story) {
+/// Data before, a device replaced at work, and data after it. `sequentially`: its space in use is copied in the order of places.
+fn replace(story: &mut Story, sequentially: bool) {
     story.mkdir("/d").write("/d/a", vec![7; 150_000]).write("/b", "small").sync();
     story.forget();
     story.write("/d/c", vec![9; 90_000]).unlink("/b");
     let old = story.pool().members()[0].guid;
     let new = disks(story, 1).remove(0);
-    let joined = story.pool().replace(old, new).expect("it fits");
+    let joined = match sequentially {
+        true => story.pool().replace_sequentially(old, new).expect("it fits"),
+        false => story.pool().replace(old, new).expect("it fits"),
+    };
     story.pool().resilver_joined(joined).expect("it begins");
     story.pool().wait_scrub().expect("it is resilvered");
     story.forget_unasked_syncs();
@@ -158,13 +161,14 @@ fn replace(story: &mut Story) {
 #[test]
 fn power_cut_while_a_device_is_replaced_leaves_a_synced_state() {
     for seed in seeds(1) {
-        for (machine, stride) in [
-            (Machine::mirrored(2), 7),
-            (Machine::raidz(1, 3), 11),
-            (Machine { ashift: 12, ..Machine::raidz(2, 5) }, 23),
+        for (machine, stride, sequentially) in [
+            (Machine::mirrored(2), 7, false),
+            (Machine::mirrored(2), 29, true),
+            (Machine::raidz(1, 3), 11, false),
+            (Machine { ashift: 12, ..Machine::raidz(2, 5) }, 23, false),
         ] {
             let mut story = Story::on(machine, seed);
-            replace(&mut story);
+            replace(&mut story, sequentially);
             story.expect_model();
             let name = "power_cut_while_a_device_is_replaced_leaves_a_synced_state";
             println!("{} cuts", Cuts::of(&story, "adding", name).every(stride).run());

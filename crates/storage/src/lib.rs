@@ -35,6 +35,7 @@ mod raidz;
 pub mod rank;
 mod read;
 mod reader;
+mod rebuild;
 mod reflow;
 mod resilver;
 mod seal;
@@ -76,6 +77,7 @@ pub use moved::{Move, Moves};
 pub use payload::Payload;
 pub use places::Trail;
 pub use reader::Reader;
+pub use rebuild::Rebuilt;
 pub use reflow::{Obstacle, Scratch};
 pub use resilver::Missed;
 pub use seal::{Guard, Protection};
@@ -159,6 +161,8 @@ pub struct Storage {
     early: early::Early,
     /// The users of vdevs with parity.
     gate: Gate,
+    /// Threads that write beside the sync thread hold it for reading; the sync thread holds it for writing while it rebuilds ranges.
+    beside: RwLock<()>,
 }
 
 impl Storage {
@@ -187,6 +191,7 @@ impl Storage {
             held: HeldBlocks::default(),
             early: early::Early::default(),
             gate: Gate::default(),
+            beside: RwLock::default(),
         }
     }
 

@@ -114,7 +114,8 @@ impl TopVdev {
     }
 
     /// Blocks lie at multiples of so many bytes.
-    fn unit(&self) -> u64 {
+    #[must_use]
+    pub fn unit(&self) -> u64 {
         self.spread().map_or(1 << self.ashift, |layout| layout.sizes().unit())
     }
 

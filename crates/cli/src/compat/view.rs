@@ -386,9 +386,10 @@ impl PoolView {
         found
     }
 
-    /// Whether a resilver is under way.
+    /// Whether a resilver or a rebuild is under way.
     pub fn is_resilvering(&self) -> bool {
         self.scan().is_ok_and(|scan| scan.is_some_and(|status| status.scan.is_resilvering()))
+            || self.rebuilds().is_ok_and(|all| all.iter().any(|(_, rebuild)| rebuild.is_active()))
     }
 
     /// A cache is not where it should be.

@@ -91,7 +91,7 @@ pub(super) fn join(
     let change = Change { call, pool, name: old, deed };
     if replaces && let Some(spare) = spare_at(&view, new) {
         drop(view);
-        return negative(console, change.fill_in(spare, options.wait));
+        return negative(console, change.fill_in(spare, options));
     }
     let path = place_of(&view, old, new);
     let widened = raidz_at(&view, old).filter(|_| !replaces);
@@ -99,11 +99,6 @@ pub(super) fn join(
     check_use(std::slice::from_ref(&path), options.force, Action::Create(pool), call)?;
     if let Some(vdev) = widened {
         return negative(console, change.widen(vdev, &path, options));
-    }
-    if options.sequential {
-        let why =
-            "cenote: every block is read, verified and written: -s, a rebuild without checksums, is not done";
-        console.remark(why);
     }
     negative(console, change.join(&path, replaces, options))
 }
@@ -155,16 +150,16 @@ impl Change<'_> {
     fn join(&self, path: &Path, replaces: bool, options: &Options) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         let found = device(self.call, self.pool, self.name, &failed)?;
-        if options.sequential && is_in_raidz(self.call, self.pool, found.guid)? {
-            return Err(failed("only mirror and dRAID vdevs support sequential reconstruction"));
-        }
         let disk = pool::open_disk(path, Access::ReadWrite { exclusive: true });
         let disk = Arc::new(disk.map_err(|error| failed(&error.to_string()))?);
         let session = opened(self.call, self.pool, &failed)?;
         note_coming(&session, &[path.to_path_buf()])?;
-        let done = match replaces {
-            true => session.pool().replace(found.guid, disk),
-            false => session.pool().attach(found.guid, disk),
+        let pool = session.pool();
+        let done = match (replaces, options.sequential) {
+            (true, true) => pool.replace_sequentially(found.guid, disk),
+            (true, false) => pool.replace(found.guid, disk),
+            (false, true) => pool.attach_sequentially(found.guid, disk),
+            (false, false) => pool.attach(found.guid, disk),
         };
         let joined = done.or_else(|error| {
             note_devices(&session)?;
@@ -195,13 +190,16 @@ impl Change<'_> {
     }
 
     /// Has a spare fill in.
-    fn fill_in(&self, spare: Guid, waits: bool) -> Result<(), Failure> {
+    fn fill_in(&self, spare: Guid, options: &Options) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         let found = device(self.call, self.pool, self.name, &failed)?;
         let session = opened(self.call, self.pool, &failed)?;
-        let joined = session.pool().replace_by_spare(found.guid, spare);
+        let joined = match options.sequential {
+            true => session.pool().replace_by_spare_sequentially(found.guid, spare),
+            false => session.pool().replace_by_spare(found.guid, spare),
+        };
         let joined = joined.map_err(|error| failed(&error.to_string()))?;
-        self.end(session, joined, waits)
+        self.end(session, joined, options.wait)
     }
 
     /// Notes the devices; waits for the resilver if that is wanted, or nobody else would carry it out.
@@ -209,8 +207,14 @@ impl Change<'_> {
         let failed = |why: &str| self.failed(why);
         session.pool().resilver_joined(joined).map_err(|error| failed(&error.to_string()))?;
         note_devices(&session)?;
-        if waits || self.call.live().is_none() {
-            session.pool().wait_scrub().map_err(|error| failed(&error.to_string()))?;
+        let is_alone = self.call.live().is_none();
+        if waits || is_alone {
+            let pool = session.pool();
+            // A scrub follows a rebuild; nobody asked to wait for that.
+            let done = pool.wait_rebuild();
+            let is_scrubbing = pool.scan().is_ok_and(|scan| scan.is_some_and(|it| it.scan.is_scrubbing()));
+            let done = done.and_then(|()| if is_alone || !is_scrubbing { pool.wait_scrub() } else { Ok(()) });
+            done.map_err(|error| failed(&error.to_string()))?;
             note_devices(&session)?;
         }
         session.finish()
@@ -236,17 +240,6 @@ pub(super) fn wait_widened(session: &Session, is_alone: bool) -> pool::Result<()
         }
     }
     Ok(())
-}
-
-/// Whether a device is part of a raidz vdev.
-fn is_in_raidz(call: &Call, pool: &str, guid: Guid) -> Result<bool, Failure> {
-    let view = PoolView::new(open::find(pool, call.around)?);
-    let has = |top: &VdevView| {
-        let mut found = false;
-        top.walk(&mut |vdev| found |= vdev.guid == guid);
-        found && top.kind.starts_with("raidz")
-    };
-    Ok(view.tree(Naming::default()).iter().any(has))
 }
 
 /// Says what failed, and ends as OpenZFS does there.

@@ -1,5 +1,7 @@
 //! `zpool status`.
 
+use ::scan::ScanStatus;
+use format::scan::ScanFunc;
 use pool::props::number;
 use pool::{Error, RemovalStage};
 use serde_json::{Map, Value};
@@ -16,6 +18,7 @@ use super::view::{self, Body, Class, Naming, PoolView, State, VdevView};
 use super::zpool_list::{head, key};
 use super::zpool_status_advice::advice;
 use super::zpool_status_moves;
+use super::zpool_status_rebuild;
 use crate::args::{Parsed, flag, value};
 use crate::command::{Beside, Command, Run, Subjects, Typed, Visitors};
 use crate::dates::{self, Form};
@@ -288,15 +291,18 @@ fn print_head(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
 
 /// The scrub or resilver that goes on, or the last one.
 fn print_scan(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
-    if let Some(session) = view.session()
-        && let Some(status) = view.scan()?
-    {
-        let shown = scan::lines(&status, session.pool().host().clock.now().0).unwrap_or_default();
-        for (n, line) in shown.iter().enumerate() {
-            console.line(&if n == 0 { format!("  scan: {line}") } else { line.clone() })?;
-        }
+    let Some(session) = view.session() else { return Ok(()) };
+    let (status, now) = (view.scan()?, session.pool().host().clock.now().0);
+    // A resilver before the last rebuild is old news.
+    let rebuilds = view.rebuilds()?;
+    let is_old = |status: &&ScanStatus| {
+        status.scan.func == ScanFunc::Resilver && zpool_status_rebuild::is_shown(&rebuilds, Some(status))
+    };
+    let shown = status.as_ref().filter(|status| !is_old(status)).and_then(|status| scan::lines(status, now));
+    for (n, line) in shown.unwrap_or_default().iter().enumerate() {
+        console.line(&if n == 0 { format!("  scan: {line}") } else { line.clone() })?;
     }
-    Ok(())
+    zpool_status_rebuild::print(console, view, status.as_ref(), now)
 }
 
 /// The checkpoint, and how much only it keeps.

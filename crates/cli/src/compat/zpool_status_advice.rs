@@ -93,6 +93,11 @@ fn advice_on_devices(view: &PoolView) -> Option<Advice> {
             "Wait for the resilver to complete.",
             None,
         ),
+        () if view.needs_scrub() => say(
+            "One or more devices have been sequentially resilvered, scrubbing\n\tthe pool is recommended.",
+            "Use 'zpool scrub' to verify all data checksums.",
+            None,
+        ),
         () if view.state() == State::Degraded || view.lacks_cache() => say(
             "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
             "Attach the missing device and online it using 'zpool online'.",

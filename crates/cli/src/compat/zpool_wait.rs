@@ -135,6 +135,9 @@ fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corru
             _ => {}
         }
     }
+    for (_, rebuild) in figures.rebuilds()?.iter().filter(|(_, rebuild)| rebuild.is_active()) {
+        left[5] += rebuild.to_scan.saturating_sub(rebuild.scanned).max(1);
+    }
     if figures.replaces {
         left[3] = left[5].max(1);
     }

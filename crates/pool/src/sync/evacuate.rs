@@ -135,7 +135,7 @@ impl Syncing<'_> {
     }
 
     /// What is in use of a metaslab, as (offset, length).
-    fn runs_in_use(&mut self, vdev: VdevId, metaslab: u64) -> Result<Runs> {
+    pub(crate) fn runs_in_use(&mut self, vdev: VdevId, metaslab: u64) -> Result<Runs> {
         self.with_space(|allocator, source| allocator.runs_in_use(vdev, metaslab as u32, source))
             .map_err(Error::from)
     }

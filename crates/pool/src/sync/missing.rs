@@ -15,6 +15,7 @@ use storage::TxgRuns;
 
 use crate::Result;
 use crate::features::Features;
+use crate::marks::{REBUILT, RESILVERED};
 use crate::members::LAYOUT;
 use crate::space_maps::put_header;
 use crate::state::Syncing;
@@ -114,11 +115,12 @@ impl Syncing<'_> {
         self.count_list(counted, -1)
     }
 
-    /// Removes the resilver mark of the leaf from the configuration.
+    /// Removes the mark of the leaf from the configuration that it is resilvered or rebuilt.
     pub fn forget_resilver(&mut self, guid: u64) {
         let leaf: Option<&mut VdevConfig> = leaf_mut(&mut self.state.config.tree, guid);
-        if leaf.is_some_and(|leaf| leaf.extra.remove("resilver_txg").is_some()) {
-            self.state.config_dirty = true;
+        for mark in leaf.into_iter().flat_map(|leaf| [RESILVERED, REBUILT].map(|key| leaf.extra.remove(key)))
+        {
+            self.state.config_dirty |= mark.is_some();
         }
     }
 }

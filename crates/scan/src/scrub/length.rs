@@ -14,6 +14,8 @@ use format::scan::Scan;
 const FIRST: u64 = 8 << 20;
 /// Of a resilver, all that a chunk found missing is written with one txg, and held in memory until then.
 const RESILVER: u64 = 32 << 20;
+/// Of a rebuild, a chunk is copied while a txg is written: what programs confirm waits for it.
+const REBUILD: u64 = 64 << 20;
 const LONGEST: u64 = 2 << 30;
 /// Chunks that are not longer than the last one whose view became too old.
 const CAUTIOUS: u32 = 8;
@@ -37,6 +39,9 @@ impl Length {
             false => Length { bytes: FIRST, longest: LONGEST, cautious: 0 },
         }
     }
+
+    /// Of a rebuild, which notes its place with each chunk.
+    pub(super) const REBUILD: Length = Length { bytes: FIRST, longest: REBUILD, cautious: 0 };
 
     /// A chunk took this long.
     pub(super) fn adapt(&mut self, took: Duration) {

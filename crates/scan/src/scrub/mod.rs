@@ -12,6 +12,7 @@ mod errors;
 mod length;
 mod order;
 mod range;
+mod rebuild;
 mod resilver;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ mod view;
 mod visit;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dsl::room::Reserve;
@@ -154,6 +156,12 @@ pub trait Scans {
     /// [`Error::Unfinished`] if it could not finish.
     fn wait_scrub(&self) -> Result<()>;
 
+    /// Waits until no sequential rebuild is running here. The scrub that follows does not count.
+    ///
+    /// # Errors
+    /// As [`Scans::wait_scrub`].
+    fn wait_rebuild(&self) -> Result<()>;
+
     /// As [`Scans::wait_scrub`], but no longer than `patience`; whether it is over.
     ///
     /// # Errors
@@ -219,7 +227,8 @@ impl Scans for Pool {
         let _turn = scrub.turn();
         let mut state = scrub.lock();
         if state.running {
-            if state.progress.as_ref().is_some_and(|progress| progress.scan.is_resilvering()) {
+            let resilvers = state.progress.as_ref().is_some_and(|progress| progress.scan.is_resilvering());
+            if resilvers || state.rebuilding {
                 return Err(Error::Resilvering);
             }
             if state.order != Order::Pause {
@@ -247,6 +256,7 @@ impl Scans for Pool {
                 Some(Scan { state: ScanState::Scanning | ScanState::ErrorScrubbing, .. }) => {
                     Err(Error::Resilvering)
                 }
+                _ if syncing.is_rebuilding()? => Err(Error::Resilvering),
                 _ => begin(syncing, births),
             });
         carry_out(self, begun)
@@ -271,6 +281,9 @@ impl Scans for Pool {
     fn resume_scrub(&self) -> Result<()> {
         if self.read_only().is_some() {
             return Ok(());
+        }
+        if self.inner().is_rebuilding()? {
+            return rebuild::take_up(self);
         }
         let on_disk = scan_state::read(self.inner().mos())?.filter(|scan| scan.state == ScanState::Scanning);
         let lacking = resilver::lacking_now(self.inner());
@@ -332,6 +345,17 @@ impl Scans for Pool {
         }
     }
 
+    fn wait_rebuild(&self) -> Result<()> {
+        let mut state = self.inner().scrubber().lock();
+        while state.running && state.rebuilding && state.order == Order::Go {
+            state = self.inner().scrubber().wait(state);
+        }
+        match &state.failed {
+            Some(why) => Err(Error::Unfinished(why.clone())),
+            None => Ok(()),
+        }
+    }
+
     fn wait_scrub_for(&self, patience: Duration) -> Result<bool> {
         let state = self.inner().scrubber().lock();
         let at_work = |state: &mut State| state.running && state.order == Order::Go;
@@ -365,6 +389,10 @@ impl Scans for Pool {
     }
 
     fn resilver_joined(&self, _: Joined) -> Result<()> {
+        // What other devices lack is resilvered when the rebuild has ended.
+        if self.inner().is_rebuilding()? {
+            return rebuild::take_up(self);
+        }
         let lacking = resilver::lacking_now(self.inner());
         let state = self.inner().scrubber().lock();
         let scan = state.progress.as_ref().map(|progress| progress.scan).filter(|_| state.running);
@@ -417,24 +445,28 @@ fn take_up(pool: &Pool) -> Result<()> {
 
 /// Has a scan that was begun on disk carried out by a thread.
 fn carry_out(pool: &Pool, begun: Result<Scan>) -> Result<()> {
+    let begun = begun.map(|scan| move |inner: &Arc<Inner>| visit::run(inner, scan));
+    work(pool, begun, State::default())
+}
+
+/// Has a thread do what was begun; the state of the thread is `fresh` then, beside the progress of scans.
+fn work(pool: &Pool, begun: Result<impl FnOnce(&Arc<Inner>) + Send + 'static>, fresh: State) -> Result<()> {
     let mut state = pool.inner().scrubber().lock();
-    let scan = match begun {
-        Ok(scan) => scan,
+    let carry_out = match begun {
+        Ok(carry_out) => carry_out,
         Err(error) => {
             state.running = false;
             return Err(error);
         }
     };
     let progress = state.progress.take();
-    *state = State { running: true, progress, ..State::default() };
+    *state = State { running: true, progress, ..fresh };
     let inner = pool.inner().clone();
-    let thread = std::thread::Builder::new().name("cenote-scrub".into()).spawn(move || {
-        visit::run(&inner, scan);
-    });
+    let thread = std::thread::Builder::new().name("cenote-scrub".into()).spawn(move || carry_out(&inner));
     match thread {
         Ok(thread) => state.thread = Some(thread),
         Err(error) => {
-            state.running = false;
+            (state.running, state.rebuilding) = (false, false);
             return Err(Error::Unfinished(format!("no thread for the scrub: {error}")));
         }
     }

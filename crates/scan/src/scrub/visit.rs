@@ -35,8 +35,13 @@ pub(super) fn run(inner: &Arc<Inner>, scan: Scan) {
             Err(error) => ended = Err(error),
         }
     }
+    end(inner, ended);
+}
+
+/// The thread has nothing more to do.
+pub(super) fn end(inner: &Inner, ended: Result<()>) {
     let mut state = inner.scrubber().lock();
-    state.running = false;
+    (state.running, state.rebuilding) = (false, false);
     if let Err(error) = ended {
         tracing::error!(%error, "the scrub stops");
         state.failed = Some(error.to_string());

@@ -55,7 +55,7 @@ impl DraidSpec {
     }
 
     /// Columns of a group.
-    pub(super) const fn width(&self) -> u64 {
+    pub(crate) const fn width(&self) -> u64 {
         self.data + self.parity
     }
 
@@ -150,8 +150,14 @@ impl Draid {
         KEPT + asize.div_ceil(self.spec.disks()).next_multiple_of(1 << ROW_SHIFT)
     }
 
+    /// Bytes from `offset` on that are whole stripes of one group, with `of_column` bytes of each column at most.
+    pub(crate) fn rest_of_group(&self, offset: u64, of_column: u64) -> u64 {
+        let group = self.spec.width() << ROW_SHIFT;
+        (group - offset % group).min(self.spec.width() * of_column)
+    }
+
     /// The columns of the block of `psize` bytes at `offset`.
-    pub(super) fn map(&self, offset: u64, psize: u64) -> Map {
+    pub(crate) fn map(&self, offset: u64, psize: u64) -> Map {
         let spec = &self.spec;
         let parity = spec.parity as usize;
         let mut map = Map { parity, ..Map::default() };
