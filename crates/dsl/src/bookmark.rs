@@ -263,10 +263,25 @@ impl Change<'_> {
         if counts_frees(mark) { self.adjust_feature(&features::BOOKMARK_WRITTEN, by) } else { Ok(()) }
     }
 
+    /// Refuses to destroy the bookmark `name` if there is none, or if its redaction list is in use.
+    ///
+    /// # Errors
+    /// [`Error::NoDataset`]; [`Error::DatasetBusy`].
+    pub fn may_destroy_bookmark(&self, name: &str) -> Result<()> {
+        let (.., mark) = self.plain_bookmark(name)?;
+        self.check_list_unused(&mark, name)
+    }
+
+    /// Refuses a change that frees the list of a redaction bookmark while a stream is made by it.
+    pub(crate) fn check_list_unused(&self, mark: &Bookmark, name: &str) -> Result<()> {
+        redaction::list_of(mark).map_or(Ok(()), |list| self.check_unused(list, name))
+    }
+
     /// Destroys the bookmark `name` (`pool/fs#mark`).
     pub fn destroy_bookmark(&mut self, name: &str) -> Result<()> {
         let mos = self.mos();
         let (dir_id, leaf, mark) = self.plain_bookmark(name)?;
+        self.check_list_unused(&mark, name)?;
         let head = mos.dir(dir_id)?.head_dataset;
         self.remove_bookmark(head, leaf)?;
         self.free_redaction_list(&mark)?;

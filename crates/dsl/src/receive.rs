@@ -348,10 +348,17 @@ impl Change<'_> {
     fn check_newer(&self, dir: ObjectId, working: ObjectId, force: bool) -> Result<()> {
         let mos = self.mos();
         let fs = tree::name_of(&self.view, dir)?;
-        let head = mos.dataset(mos.dir(dir)?.head_dataset)?;
-        let from = mos.dataset(working)?.prev_snap;
+        let head_id = mos.dir(dir)?.head_dataset;
+        let head = mos.dataset(head_id)?;
+        let working = mos.dataset(working)?;
+        let from = working.prev_snap;
         if !force && (head.prev_snap != from || info::is_modified(&self.view, &head)?) {
             return Err(ReceiveError::Modified(fs).into());
+        }
+        for (leaf, mark) in bookmark::all(mos, head_id)? {
+            if mark.creation_txg > working.prev_snap_txg {
+                self.check_list_unused(&mark, &format!("{fs}#{leaf}"))?;
+            }
         }
         let mut at = head;
         while at.prev_snap != from && at.prev_snap.0 != 0 {

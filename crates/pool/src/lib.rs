@@ -33,6 +33,7 @@ mod expand;
 mod expansion;
 mod found_state;
 mod guid;
+mod held_lists;
 mod import;
 mod jobs;
 pub mod known;

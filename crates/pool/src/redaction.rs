@@ -3,12 +3,13 @@
 //! From:   the blocks that the redaction snapshots changed, in order.
 //! To:     jobs of the sync thread, each in one txg.
 
-use dsl::info::DatasetInfo;
+use dsl::info::{self, DatasetInfo};
 use dsl::room::Reserve;
 use dsl::{new_names, redaction};
 use format::ObjectId;
 use format::redaction::{Entry, Header};
 
+use crate::held_lists::HeldLists;
 use crate::pool::Pool;
 use crate::props::DatasetKind;
 use crate::{Error, Result};
@@ -53,12 +54,21 @@ impl Pool {
         redaction::header(&self.inner.mos, list)
     }
 
-    /// The blocks of a redaction list.
+    /// The blocks of the list of the redaction bookmark `name`. The bookmark cannot be destroyed while they are read.
     ///
     /// # Errors
-    /// It cannot be read; so may each step.
-    pub fn redaction_entries(&self, list: ObjectId) -> Result<RedactionEntries> {
-        Ok(Box::new(redaction::entries(&self.inner.mos, list)?))
+    /// [`Error::NoDataset`] if the bookmark is gone, or has another list; the list cannot be read; so may each step.
+    pub fn redaction_entries(&self, name: &str, list: ObjectId) -> Result<RedactionEntries> {
+        let _shared = self.shared();
+        let mark = info::info(&self.inner.view(), name)?.mark;
+        if mark.as_ref().and_then(redaction::list_of) != Some(list) {
+            return Err(Error::NoDataset(name.to_owned()));
+        }
+        let held = HeldLists::hold(&self.inner.held_lists, list);
+        let entries = redaction::entries(&self.inner.mos, list)?;
+        Ok(Box::new(entries.inspect(move |_| {
+            let _in_use = &held;
+        })))
     }
 
     /// Makes the redaction bookmark `name` (`pool/fs#mark`) of a snapshot, for the redaction snapshots with these guids. Its

@@ -149,11 +149,11 @@ impl Pool {
     /// Destroys bookmarks, all or none.
     ///
     /// # Errors
-    /// [`Error::NoDataset`].
+    /// [`Error::NoDataset`]; [`Error::DatasetBusy`] while a stream is made by the list of a redaction bookmark.
     pub fn destroy_bookmarks(&self, names: &[String]) -> Result<()> {
         let names = names.to_vec();
         self.run_beside(Reserve::Half, names.len() as u64, move |syncing| {
-            names.iter().try_for_each(|name| syncing.change(|dsl| dsl.plain_bookmark(name).map(drop)))?;
+            names.iter().try_for_each(|name| syncing.change(|dsl| dsl.may_destroy_bookmark(name)))?;
             names.iter().try_for_each(|name| syncing.change(|dsl| dsl.destroy_bookmark(name)))
         })
     }

@@ -37,6 +37,7 @@ use crate::dsl_lock::DslLock;
 use crate::evacuation::Evacuating;
 use crate::events::Events;
 use crate::features::{FeatureState, Features};
+use crate::held_lists::HeldLists;
 use crate::jobs::Jobs;
 use crate::leases::Leases;
 use crate::log::Log;
@@ -115,6 +116,7 @@ pub struct Inner {
     pub(crate) mos: Mos,
     pub(crate) dsl: DslLock,
     pub(crate) open: OpenDatasets<Dataset>,
+    pub(crate) held_lists: Arc<HeldLists>,
     /// Space for log blocks of the open txg.
     pub(crate) log_space: LogSpace,
     pub(crate) accounts: Accounts,
@@ -174,6 +176,7 @@ impl Inner {
             mos,
             dsl: DslLock::default(),
             open: OpenDatasets::default(),
+            held_lists: Arc::default(),
             log_space: LogSpace::default(),
             accounts: Accounts::new(non_allocating),
             terms: Terms::new(options, refused),

@@ -157,6 +157,36 @@ fn create_sealed_with(ground: &Ground, name: &str, own: Option<format::crypt::Su
 }
 
 #[test]
+fn a_raw_stream_from_a_redaction_bookmark_is_refused_before_its_first_byte() {
+    let ground = Ground::new();
+    let pool = ground.pool();
+    create_sealed(&ground, "tank/top", true);
+    let snapshot = |name: &str| pool.snapshot(&[name.to_owned()], &[]).unwrap();
+    snapshot("tank/top@a");
+    pool.clone_snapshot("tank/top@a", "tank/clean", Vec::new()).unwrap();
+    {
+        let dataset = pool.open("tank/clean").unwrap();
+        let tx = dataset.begin(Hold::write(1 << 20)).unwrap();
+        let object = dataset.objset().synced_objects().map(|entry| entry.unwrap().0).next().unwrap();
+        dataset.objset().object(object).unwrap().write(&tx, 8192, &[0; 4096]).unwrap();
+    }
+    snapshot("tank/clean@s");
+    snapshot("tank/top@b");
+    let sender = Sender::new(pool);
+    sender.redact("tank/top@a", "book", &["tank/clean@s".to_owned()]).unwrap();
+    let from = sender.send_source("tank/top#book").unwrap();
+    let send = |raw| {
+        let flags = SendFlags { raw, ..SendFlags::default() };
+        let mut out = Vec::new();
+        let sent = sender.send("tank/top@b", Some(&from), flags, &mut out, &mut |_| {});
+        (sent, out.len())
+    };
+    let (refused, bytes) = send(true);
+    assert!(matches!(refused, Err(pool::Error::RawRedacted)) && bytes == 0, "{refused:?}");
+    assert!(send(false).1 > 4096);
+}
+
+#[test]
 fn received_trees_share_keys_as_at_the_sender() {
     let (source, ground) = (Ground::new(), Ground::new());
     create_sealed(&source, "tank/top", true);

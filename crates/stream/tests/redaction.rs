@@ -5,15 +5,17 @@ mod ground;
 mod oracle;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use ::stream::{Package, SendRequest, Sender};
+use dmu::NewObject;
 use format::features;
 use format::redaction::Entry;
 use format::stream::{Begin, Record, feature};
 use ground::{Ground, import, records, sealed, unpack};
-use pool::{Error, FeatureState, Options, Pool, ReceiveError, ReceiveOptions, SendFlags};
+use pool::{Error, FeatureState, Hold, Options, Pool, ReceiveError, ReceiveOptions, SendFlags};
 use storage::host::{Access, Disk};
 
 type Records = Vec<(Record, Vec<u8>)>;
@@ -144,7 +146,7 @@ fn guid(pool: &Pool, name: &str) -> u64 {
 fn list(pool: &Pool, name: &str) -> Vec<Entry> {
     let (list, header) = pool.redaction_list(&pool.dataset(name).unwrap()).unwrap().unwrap();
     assert_eq!(header.progress, None, "{name}");
-    pool.redaction_entries(list).unwrap().map(|entry| entry.unwrap()).collect()
+    pool.redaction_entries(name, list).unwrap().map(|entry| entry.unwrap()).collect()
 }
 
 /// Without the file `gone`, which both clones removed before a new file of one block got its number. OpenZFS lists its
@@ -210,6 +212,69 @@ fn redact_lists_what_openzfs_lists_and_a_destroyed_bookmark_leaves_nothing() {
     pool.export().unwrap();
     oracle::expect_pleased("gredact", &dir.path().join("gredact.0.img"));
     expect_nothing_left(dir.path());
+}
+
+/// A stream; with its first bytes, something else happens.
+struct Meanwhile<'a> {
+    out: Vec<u8>,
+    act: Option<&'a dyn Fn()>,
+}
+
+impl Write for Meanwhile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if let Some(act) = self.act.take() {
+            act();
+        }
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_stream_is_made_by_cannot_be_destroyed_while_it_is_sent() {
+    let dir = unpack("gredact");
+    let pool = import_to_write(dir.path());
+    let (book, own) = ("gredact/fs#book".to_owned(), "gredact/fs@own".to_owned());
+    {
+        // More than what is collected before the first bytes are written.
+        let dataset = pool.open("gredact/fs").unwrap();
+        let tx = dataset.begin(Hold::write(8 << 20)).unwrap();
+        let new = NewObject::plain(format::ObjectType::PLAIN_FILE_CONTENTS).block_size(128 << 10);
+        let object = dataset.objset().create_object(&tx, new).unwrap();
+        object.write(&tx, 0, &(0..1_000_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+    }
+    pool.snapshot(std::slice::from_ref(&own), &[]).unwrap();
+    let whole = ours(&pool, &own, None, Some(&book), PLAIN);
+    let sender = Sender::new(&pool);
+    let from = sender.send_source(&book).unwrap();
+    let request = SendRequest::new(&own, Some(&from), PLAIN);
+    let act = || {
+        let destroyed = pool.destroy_bookmarks(std::slice::from_ref(&book));
+        assert!(matches!(destroyed, Err(Error::DatasetBusy(_))), "{destroyed:?}");
+        let destroyed = pool.destroy_snapshots(std::slice::from_ref(&own), false);
+        assert!(matches!(destroyed, Err(Error::DatasetBusy(_))), "{destroyed:?}");
+    };
+    let mut out = Meanwhile { out: Vec::new(), act: Some(&act) };
+    sender.send_request(&request, &mut out, &mut |_| {}).unwrap();
+    assert!(out.act.is_none() && out.out == whole);
+    // A list that `--redact` follows is in use as well.
+    let mark = pool.dataset(&book).unwrap();
+    let (list, _) = pool.redaction_list(&mark).unwrap().unwrap();
+    let entries = pool.redaction_entries(&book, list).unwrap();
+    assert!(matches!(pool.destroy_bookmarks(std::slice::from_ref(&book)), Err(Error::DatasetBusy(_))));
+    drop(entries);
+    let leaving = sender.leaving("gredact/fs@a", &book).unwrap();
+    pool.destroy_bookmarks(std::slice::from_ref(&book)).unwrap();
+    // The number of the list may belong to another object now.
+    let asked_before =
+        SendRequest { leaving: Some(&leaving), ..SendRequest::new("gredact/fs@a", None, PLAIN) };
+    for request in [request, asked_before] {
+        let mut out = Vec::new();
+        assert!(sender.send_request(&request, &mut out, &mut |_| {}).is_err() && out.is_empty());
+    }
 }
 
 /// Destroys all bookmarks and redacted datasets.

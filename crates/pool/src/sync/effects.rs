@@ -24,7 +24,7 @@ impl Syncing<'_> {
             view: inner.view(),
             tx: &self.tx,
             features: &mut self.state.features,
-            is_used: &|id| inner.open.is_used(id),
+            is_used: &|id| inner.open.is_used(id) || inner.held_lists.is_held(id),
             user: inner.terms.user(),
             effects: Vec::new(),
         };

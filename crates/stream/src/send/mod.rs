@@ -121,6 +121,8 @@ impl Subject<'_> {
 /// What a redacted stream leaves out: the complete list of a redaction bookmark of its snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
+    /// `pool/fs#mark`.
+    name: String,
     list: ObjectId,
     /// Guids of the redaction snapshots.
     guids: Vec<u64>,
@@ -374,9 +376,9 @@ impl<'a> Sender<'a> {
             Some(leaving) => Some(leaving.guids.clone()),
             None => self.pool.redaction_of(to)?,
         };
-        let lacking = from.and_then(|from| from.list);
+        let lacking = from.and_then(|from| Some((from.name.as_str(), from.list?)));
         let from = match (from.map(|from| from.what), lacking) {
-            (_, Some(list)) => {
+            (_, Some((_, list))) => {
                 let header = self.pool.redaction_header(list)?;
                 if header.progress.is_some() {
                     return Err(Error::RedactionUnfinished);
@@ -386,9 +388,9 @@ impl<'a> Sender<'a> {
             (Some(What::Snapshot(id)), None) => self.pool.reading().redaction(id)?,
             _ => None,
         };
-        let entries = |list: ObjectId| self.pool.redaction_entries(list);
-        let left_out = leaving.map(|leaving| entries(leaving.list)).transpose()?;
-        Ok(Redaction { by, from, left_out, lacking: lacking.map(entries).transpose()? })
+        let left_out = leaving.map(|leaving| self.pool.redaction_entries(&leaving.name, leaving.list));
+        let lacking = lacking.map(|(name, list)| self.pool.redaction_entries(name, list));
+        Ok(Redaction { by, from, left_out: left_out.transpose()?, lacking: lacking.transpose()? })
     }
 
     /// Estimated bytes of [`Sender::send_request`]: the data written since its source, estimated as in OpenZFS. With a redaction

@@ -328,7 +328,7 @@ impl Sender<'_> {
             return Err(Error::OtherSnapshotRedacted);
         }
         match header.progress {
-            None => Ok(Leaving { list, guids: header.snaps }),
+            None => Ok(Leaving { name: mark.name, list, guids: header.snaps }),
             Some(_) => Err(Error::RedactionUnfinished),
         }
     }

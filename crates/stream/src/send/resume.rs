@@ -100,7 +100,7 @@ impl Sender<'_> {
                 && header.progress.is_none()
                 && same(Some(&header.snaps), wanted)
             {
-                return Ok(Some(Leaving { list, guids: header.snaps }));
+                return Ok(Some(Leaving { name: mark.name, list, guids: header.snaps }));
             }
         }
         Err(Error::NoDataset(format!("redaction bookmark of {}", snapshot.name)))
