@@ -303,13 +303,12 @@ fn an_ordinary_user_has_pools_of_their_own() {
     let Some(person) = Person::new(&live) else { return };
     let home = &person.home;
     let user = |words: &[&str]| person.run(words);
-    let as_user_output = |words: &[&str]| person.does(words);
-    let as_user = |words: &[&str]| as_user_output(words).status == 0;
     let made = user(&["zpool", "create", "mine", &person.image(128)]);
     let place = home.join("cenote/mnt/mine");
     person.with_pool(&live, &made, || {
         assert_eq!(made.status, 0, "{made:?}");
-        let line = format!("cenote: 'mine' is mounted on '{}': '/mine' is not a folder of yours\n", place.display());
+        let line =
+            format!("cenote: 'mine' is mounted on '{}': '/mine' is not a folder of yours\n", place.display());
         assert_eq!(made.err, line);
         // Only its owner may enter the mount.
         let said = user(&["zfs", "mount"]).good();
@@ -318,78 +317,100 @@ fn an_ordinary_user_has_pools_of_their_own() {
         user(&["zfs", "set", &format!("mountpoint={own}"), "mine"]).good();
         let said = user(&["zfs", "mount"]).good();
         assert!(said.contains(&own) && !said.contains("cenote/mnt"), "{said}");
-        assert!(as_user(&["cp", "/etc/os-release", &own]));
+        assert!(person.can(&["cp", "/etc/os-release", &own]));
         let read = user(&["cat", "mine:/os-release"]).good();
         assert_eq!(read.as_bytes(), fs::read("/etc/os-release").expect("there"));
 
-        // fusermount3 may not enter a mount of theirs: what belongs into it is shown there all the same.
-        for dataset in ["mine/src", "mine/src/deep"] {
-            let made = user(&["zfs", "create", dataset]);
-            let seen = format!("{own}{}", dataset.strip_prefix("mine").expect("below it"));
-            assert_eq!((made.status, made.err.as_str()), (0, ""));
-            assert!(as_user(&["cp", "/etc/os-release", &format!("{seen}/copy")]));
-            let read = user(&["cat", &format!("{dataset}:/copy")]).good();
-            assert_eq!(read.as_bytes(), fs::read("/etc/os-release").expect("there"));
-        }
-        // What the kernel decides is changed, too, by mounting anew; not while a file is open.
-        let value =
-            |property: &str| user(&["zfs", "get", "-Ho", "value,source", property, "mine/src"]).good();
-        user(&["zfs", "set", "exec=off", "mine/src"]).good();
-        assert_eq!(value("exec"), "off\tlocal\n");
-        // It has other options than the mount that it belongs into: so it has one of its own, and a link leads there. The
-        // link is shown and stored nowhere: snapshots have the folder, and no command removes it meanwhile.
-        let listed = as_user_output(&["ls", "-l", &own]).good();
-        assert!(listed.lines().any(|line| line.starts_with('l') && line.contains("src -> ")), "{listed}");
-        assert!(as_user(&["test", "-e", &format!("{own}/src/deep/copy")]));
-        user(&["zfs", "snapshot", "mine@now"]).good();
-        let stored = user(&["ls", "--json", "mine@now:/"]).good();
-        assert!(stored.contains("src") && !stored.contains("within"), "{stored}");
-        for line in ["mv src moved", "rm src", "mv os-release src"] {
-            let done = person.sh(&own, line);
-            // A file that is moved onto a link to a folder is moved into that folder.
-            assert!(done.err.contains("busy") || done.status == 0, "{done:?}");
-        }
-        assert!(as_user(&["test", "-h", &format!("{own}/src")]));
-        assert!(as_user(&["mv", &format!("{own}/src/os-release"), &own]));
-        let table = fs::read_to_string("/proc/self/mounts").expect("there");
-        let line = table.lines().find(|line| line.starts_with("mine/src /"));
-        assert!(line.is_some_and(|line| line.contains("noexec")), "{table}");
-        user(&["zfs", "mount", "-o", "remount,ro", "mine/src"]).good();
-        assert_eq!(value("readonly"), "on\ttemporary\n");
-        assert!(!as_user(&["cp", "/etc/os-release", &format!("{own}/src/more")]));
-        user(&["zfs", "mount", "-o", "remount,rw", "mine/src"]).good();
-        let held = format!("exec 3>>{own}/src/copy; \"$0\" zfs set readonly=on mine/src; echo more >&3");
-        let done = as_user_output(&["sh", "-c", &held, &person.program.display().to_string()]);
-        assert_eq!(done.err, "cannot set property for 'mine/src': pool or dataset is busy\n");
-        assert_eq!(value("readonly"), "off\tdefault\n");
-        assert!(user(&["cat", "mine/src:/copy"]).good().ends_with("more\n"));
-        // The kernel writes times back as root, but the mount belongs to another user.
-        let late = "touch \"$1/late\"; sleep 1.1; exec 3>>\"$1/late\"; echo more >&3; sync -f \"$1/late\"; stat -c %Y \"$1/late\"";
-        let written = as_user_output(&["sh", "-c", late, "sh", &own]).good();
-        user(&["zfs", "unmount", "mine"]).good();
-        user(&["zfs", "mount", "-a"]);
-        assert_eq!(as_user_output(&["stat", "-c", "%Y", &format!("{own}/late")]).good(), written);
-        // A mount that is made anew shows all again.
-        user(&["zfs", "set", "exec=off", "mine"]).good();
-        assert!(as_user(&["test", "-e", &format!("{own}/src/deep/copy")]));
-        // Once the inner file system is unmounted, the folder is shown as a folder and can be renamed.
-        user(&["zfs", "unmount", "mine/src"]).good();
-        assert!(
-            as_user(&["test", "-d", &format!("{own}/src")])
-                && !as_user(&["test", "-h", &format!("{own}/src")])
-        );
-        assert!(as_user(&["rmdir", &format!("{own}/src")]));
-        // A link that an earlier version stored is removed, and a line says so.
-        let old = "/nowhere/cenote/within/mine%src";
-        assert!(as_user(&["ln", "-s", old, &format!("{own}/src")]));
-        let said = user(&["zfs", "mount", "mine/src"]).err;
-        let line = format!(
-            "cenote: '{own}/src' held a symbolic link to '{old}', which an earlier version of cenote left there: removed"
-        );
-        assert_eq!(said.lines().next(), Some(line.as_str()), "{said}");
-        assert!(as_user(&["test", "-e", &format!("{own}/src/copy")]));
-        user(&["zfs", "mount", "mine/src/deep"]);
+        inner_file_systems_are_shown(&person, &own);
+        a_mount_with_other_options_is_linked(&person, &own);
+        options_are_changed(&person, &own);
+        times_are_kept(&person, &own);
+        a_stored_link_is_removed(&person, &own);
     });
+}
+
+/// A property of their inner file system, and where it comes from.
+fn inner_value(person: &Person, property: &str) -> String {
+    person.run(&["zfs", "get", "-Ho", "value,source", property, "mine/src"]).good()
+}
+
+/// fusermount3 may not enter a mount of theirs: what belongs into it is shown there all the same.
+fn inner_file_systems_are_shown(person: &Person, own: &str) {
+    for dataset in ["mine/src", "mine/src/deep"] {
+        let made = person.run(&["zfs", "create", dataset]);
+        let seen = format!("{own}{}", dataset.strip_prefix("mine").expect("below it"));
+        assert_eq!((made.status, made.err.as_str()), (0, ""));
+        assert!(person.can(&["cp", "/etc/os-release", &format!("{seen}/copy")]));
+        let read = person.run(&["cat", &format!("{dataset}:/copy")]).good();
+        assert_eq!(read.as_bytes(), fs::read("/etc/os-release").expect("there"));
+    }
+}
+
+/// A file system with other options than the mount that it belongs into has a mount of its own, and a link leads there. The
+/// link is shown and stored nowhere: snapshots have the folder, and no command removes it meanwhile.
+fn a_mount_with_other_options_is_linked(person: &Person, own: &str) {
+    person.run(&["zfs", "set", "exec=off", "mine/src"]).good();
+    assert_eq!(inner_value(person, "exec"), "off\tlocal\n");
+    let listed = person.does(&["ls", "-l", own]).good();
+    assert!(listed.lines().any(|line| line.starts_with('l') && line.contains("src -> ")), "{listed}");
+    assert!(person.can(&["test", "-e", &format!("{own}/src/deep/copy")]));
+    person.run(&["zfs", "snapshot", "mine@now"]).good();
+    let stored = person.run(&["ls", "--json", "mine@now:/"]).good();
+    assert!(stored.contains("src") && !stored.contains("within"), "{stored}");
+    for line in ["mv src moved", "rm src", "mv os-release src"] {
+        let done = person.sh(own, line);
+        // A file that is moved onto a link to a folder is moved into that folder.
+        assert!(done.err.contains("busy") || done.status == 0, "{done:?}");
+    }
+    assert!(person.can(&["test", "-h", &format!("{own}/src")]));
+    assert!(person.can(&["mv", &format!("{own}/src/os-release"), own]));
+}
+
+/// What the kernel decides is changed, too, by mounting anew; not while a file is open.
+fn options_are_changed(person: &Person, own: &str) {
+    let table = fs::read_to_string("/proc/self/mounts").expect("there");
+    let line = table.lines().find(|line| line.starts_with("mine/src /"));
+    assert!(line.is_some_and(|line| line.contains("noexec")), "{table}");
+    person.run(&["zfs", "mount", "-o", "remount,ro", "mine/src"]).good();
+    assert_eq!(inner_value(person, "readonly"), "on\ttemporary\n");
+    assert!(!person.can(&["cp", "/etc/os-release", &format!("{own}/src/more")]));
+    person.run(&["zfs", "mount", "-o", "remount,rw", "mine/src"]).good();
+    let held = format!("exec 3>>{own}/src/copy; \"$0\" zfs set readonly=on mine/src; echo more >&3");
+    let done = person.does(&["sh", "-c", &held, &person.program.display().to_string()]);
+    assert_eq!(done.err, "cannot set property for 'mine/src': pool or dataset is busy\n");
+    assert_eq!(inner_value(person, "readonly"), "off\tdefault\n");
+    assert!(person.run(&["cat", "mine/src:/copy"]).good().ends_with("more\n"));
+}
+
+/// The kernel writes times back as root, but the mount belongs to another user. A mount that is made anew shows all again.
+fn times_are_kept(person: &Person, own: &str) {
+    let late = "touch \"$1/late\"; sleep 1.1; exec 3>>\"$1/late\"; echo more >&3; sync -f \"$1/late\"; stat -c %Y \"$1/late\"";
+    let written = person.does(&["sh", "-c", late, "sh", own]).good();
+    person.run(&["zfs", "unmount", "mine"]).good();
+    person.run(&["zfs", "mount", "-a"]);
+    assert_eq!(person.does(&["stat", "-c", "%Y", &format!("{own}/late")]).good(), written);
+    person.run(&["zfs", "set", "exec=off", "mine"]).good();
+    assert!(person.can(&["test", "-e", &format!("{own}/src/deep/copy")]));
+}
+
+/// Once the inner file system is unmounted, the folder is shown as a folder and can be renamed. A link that an earlier version
+/// stored there is removed, and a line says so.
+fn a_stored_link_is_removed(person: &Person, own: &str) {
+    person.run(&["zfs", "unmount", "mine/src"]).good();
+    assert!(
+        person.can(&["test", "-d", &format!("{own}/src")])
+            && !person.can(&["test", "-h", &format!("{own}/src")])
+    );
+    assert!(person.can(&["rmdir", &format!("{own}/src")]));
+    let old = "/nowhere/cenote/within/mine%src";
+    assert!(person.can(&["ln", "-s", old, &format!("{own}/src")]));
+    let said = person.run(&["zfs", "mount", "mine/src"]).err;
+    let line = format!(
+        "cenote: '{own}/src' held a symbolic link to '{old}', which an earlier version of cenote left there: removed"
+    );
+    assert_eq!(said.lines().next(), Some(line.as_str()), "{said}");
+    assert!(person.can(&["test", "-e", &format!("{own}/src/copy")]));
+    person.run(&["zfs", "mount", "mine/src/deep"]);
 }
 
 /// The lines under "Have a pool of your own", as they stand there.

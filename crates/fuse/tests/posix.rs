@@ -105,12 +105,23 @@ fn c(text: &str) -> CString {
     CString::new(text).unwrap()
 }
 
+/// Adds a call to a list, with words for what it does.
+type Add<'a> = &'a mut dyn FnMut(&str, OnOne);
+
 /// Calls on one path.
 fn calls_on(name: &'static str) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     let mut add = |what: &str, call: OnOne| {
         calls.push((format!("{what} {name}"), Box::new(move |base: &Path| call(&path(base, name)))));
     };
+    for group in [openings, names, looks, xattrs, ranges, limits, handles, strange_paths] {
+        group(&mut add);
+    }
+    calls
+}
+
+/// Opening it in each way.
+fn openings(add: Add<'_>) {
     let flags = [
         ("read", OFlags::RDONLY),
         ("write", OFlags::WRONLY),
@@ -129,6 +140,10 @@ fn calls_on(name: &'static str) -> Vec<Call> {
     for (word, flags) in flags {
         add(&format!("open to {word}"), Box::new(move |path| done(open(path, flags))));
     }
+}
+
+/// Making, removing and changing the node.
+fn names(add: Add<'_>) {
     add("mkdir", Box::new(|path| done(rustix::fs::mkdir(path, Mode::from_raw_mode(0o2751)))));
     add("rmdir", Box::new(|path| done(rustix::fs::rmdir(path))));
     add("unlink", Box::new(|path| done(rustix::fs::unlink(path))));
@@ -165,6 +180,10 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         };
         add(&format!("utimens {flags:?}"), Box::new(touch));
     }
+}
+
+/// Reading what it says about itself.
+fn looks(add: Add<'_>) {
     add("readlink", Box::new(|path| rustix::fs::readlink(path, Vec::new()).map(|t| format!("{t:?}"))));
     let list = |path: &Path| {
         let dir = rustix::fs::Dir::read_from(open(path, OFlags::RDONLY)?)?;
@@ -181,6 +200,10 @@ fn calls_on(name: &'static str) -> Vec<Call> {
     };
     add("stat", Box::new(stat));
     add("access", Box::new(|path| done(rustix::fs::access(path, rustix::fs::Access::EXEC_OK))));
+}
+
+/// Its extended attributes.
+fn xattrs(add: Add<'_>) {
     let long: &'static str = Box::leak(format!("user.{}", "n".repeat(251)).into_boxed_str());
     for name in ["user.a", "trusted.b", "security.c", "nonsense", "user.", long] {
         let set = move |path: &Path| {
@@ -209,6 +232,10 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         };
         add(&format!("replace xattr {name}"), Box::new(replace));
     }
+}
+
+/// Space, holes, and contents by place.
+fn ranges(add: Add<'_>) {
     add(
         "fallocate",
         Box::new(|path| {
@@ -247,6 +274,10 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         Ok(format!("{:?}", &buf[..len]))
     };
     add("write", Box::new(write));
+}
+
+/// What is not allowed, or goes too far.
+fn limits(add: Add<'_>) {
     let misuse = |path: &Path| {
         // Each in the way it was not opened for; reading what is open as a directory.
         let (to_read, to_write) = (open(path, OFlags::RDONLY)?, open(path, OFlags::WRONLY));
@@ -274,6 +305,10 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         Ok(format!("{written} {read} {}", rustix::fs::fstat(&file)?.st_size))
     };
     add("write nothing to", Box::new(empty));
+}
+
+/// Open files in themselves, and locks.
+fn handles(add: Add<'_>) {
     let statfs = |path: &Path| rustix::fs::statvfs(path).map(|found| found.f_namemax.to_string());
     add("statvfs", Box::new(statfs));
     let handle = |path: &Path| {
@@ -295,6 +330,10 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         };
         add(&format!("lock {word}"), Box::new(lock));
     }
+}
+
+/// Paths with a slash behind, appending, and files without a name.
+fn strange_paths(add: Add<'_>) {
     let slash = |path: &Path| {
         let path = PathBuf::from(format!("{}/", path.display()));
         Ok(format!(
@@ -337,7 +376,6 @@ fn calls_on(name: &'static str) -> Vec<Call> {
         };
         add(&format!("a file without a name{word} in"), Box::new(unnamed));
     }
-    calls
 }
 
 /// Calls on two paths.

@@ -219,24 +219,7 @@ fn large_records_go_into_a_pool_without_large_holes() {
         records += 256;
         story.forget_unasked_syncs();
     }
-    // A seventh freed, then overwritten at random until the holes are everywhere, then every second one freed.
-    for number in (0..records).filter(|_| chance.below(7) == 0) {
-        story.fs().punch(small, number << 12, 4096).unwrap();
-    }
-    for _ in 0..35 {
-        story.pool().sync().unwrap();
-        story.forget_unasked_syncs();
-        for _ in 0..records / 20 {
-            match story.fs().write(small, chance.below(records) << 12, &[5; 4096]) {
-                Ok(()) | Err(zpl::Error::NoSpace) => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
-    for number in (0..records).step_by(2) {
-        story.fs().punch(small, number << 12, 4096).unwrap();
-    }
-    (0..4).for_each(|_| story.pool().sync().unwrap());
+    make_holes_everywhere(&mut story, small, records, &chance);
     let large = vec![("recordsize".to_owned(), Some(pool::props::Value::Number(1 << 20)))];
     story.pool().set_properties("tank/fs", large).unwrap();
     let large = file(&story, "/large");
@@ -329,6 +312,27 @@ fn a_lost_indirect_block_affects_only_its_file() {
     story.fs().read(id("/sound"), 0, &mut read).unwrap();
     assert_eq!(&read, b"goes on");
     assert!(!story.check().is_empty(), "five blocks are lost");
+}
+
+/// Frees a seventh of the records, then overwrites them at random until the holes are everywhere, then frees every second one.
+fn make_holes_everywhere(story: &mut Story, small: zpl::ObjectId, records: u64, chance: &SeededEntropy) {
+    for number in (0..records).filter(|_| chance.below(7) == 0) {
+        story.fs().punch(small, number << 12, 4096).unwrap();
+    }
+    for _ in 0..35 {
+        story.pool().sync().unwrap();
+        story.forget_unasked_syncs();
+        for _ in 0..records / 20 {
+            match story.fs().write(small, chance.below(records) << 12, &[5; 4096]) {
+                Ok(()) | Err(zpl::Error::NoSpace) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    for number in (0..records).step_by(2) {
+        story.fs().punch(small, number << 12, 4096).unwrap();
+    }
+    (0..4).for_each(|_| story.pool().sync().unwrap());
 }
 
 /// Damages one place after the other of a record that lies in pieces.

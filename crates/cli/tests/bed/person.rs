@@ -39,6 +39,11 @@ impl Person {
         command.output().expect("it starts").into()
     }
 
+    /// Whether another program succeeds in their name.
+    pub fn can(&self, words: &[&str]) -> bool {
+        self.does(words).status == 0
+    }
+
     /// What the program does in their name.
     pub fn run(&self, words: &[&str]) -> Done {
         self.does(&[&[self.program.to_str().expect("UTF-8")], words].concat())
