@@ -1,5 +1,9 @@
 //! Where the files of a tar lie, without reading them.
 //!
+//! `cenote tar -x` has a reader of its own (`cli/own/tar/archive.rs`). That one takes a stream from its start to its end, with
+//! contents, owners and attributes, and refuses what is damaged. This one steps over the contents, whose places are all that
+//! a survey needs, and takes a tar that is damaged or cut short as far as it goes.
+//!
 //! Source: POSIX pax interchange format (ustar headers; records of type x and g, GNU's L and K carry names).
 
 use std::fs::File;
