@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use server::Live;
+use zpl::rank::MutexHeld;
 
 use crate::messages::Failure;
 use crate::stop::{Stop, no_signals};
@@ -48,7 +49,7 @@ impl Served {
     ///
     /// # Errors
     /// The other command waits for a suspended pool, or the client went away.
-    pub fn turn(&self) -> Result<MutexGuard<'_, ()>, Failure> {
+    pub fn turn(&self) -> Result<MutexHeld<'_, ()>, Failure> {
         let live = &self.live;
         live.turn_unless(|| live.is_suspended() || self.stops()).ok_or_else(|| {
             let pool = live.name();

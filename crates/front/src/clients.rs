@@ -9,11 +9,12 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 
 /// Pause after a client could not be accepted, for example because there are no more descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -115,7 +116,7 @@ impl<S: Service> Clients<S> {
 
 struct Shared<S: Service> {
     service: S,
-    clients: Mutex<Clients<S>>,
+    clients: RankedMutex<Clients<S>>,
     /// A client left.
     left: Condvar,
     is_stopping: AtomicBool,
@@ -124,8 +125,8 @@ struct Shared<S: Service> {
 }
 
 impl<S: Service> Shared<S> {
-    fn clients(&self) -> MutexGuard<'_, Clients<S>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> MutexHeld<'_, Clients<S>> {
+        self.clients.lock_after_panics()
     }
 }
 
@@ -145,7 +146,7 @@ impl<S: Service> Serving<S> {
         let clients = Clients { next: 0, connected: HashMap::new(), is_full: false };
         let shared = Arc::new(Shared {
             service,
-            clients: Mutex::new(clients),
+            clients: RankedMutex::new(Rank::Clients, clients),
             left: Condvar::new(),
             is_stopping: AtomicBool::new(false),
             wake,
@@ -179,8 +180,8 @@ impl<S: Service> Serving<S> {
         clients.connected.values().for_each(|(stream, _)| stream.shut_down());
         let until = Instant::now() + LEAVING;
         while !clients.connected.is_empty() && Instant::now() < until {
-            let waited = self.shared.left.wait_timeout(clients, LEAVING);
-            clients = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let wait = |clients| self.shared.left.wait_timeout(clients, LEAVING);
+            clients = clients.wait(|clients| wait(clients).unwrap_or_else(PoisonError::into_inner).0);
         }
     }
 }

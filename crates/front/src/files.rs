@@ -1,6 +1,5 @@
 //! A front end that serves file systems to clients over the network.
 
-use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -60,6 +59,9 @@ pub trait FilePort: Send + Sync {
     fn unshare(&self, guid: u64);
 }
 
+/// While this value exists, the clients of a file system wait.
+pub trait HeldOff: Send {}
+
 /// A file system that clients may use.
 pub trait SharedFiles: Send + Sync {
     /// The path that clients mount.
@@ -75,5 +77,5 @@ pub trait SharedFiles: Send + Sync {
     fn rename(&self, name: &str);
 
     /// Closes the file system, and makes clients wait until the value is dropped.
-    fn hold_off(self: Arc<Self>) -> Box<dyn Any + Send>;
+    fn hold_off(self: Arc<Self>) -> Box<dyn HeldOff>;
 }

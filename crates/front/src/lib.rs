@@ -18,7 +18,7 @@ mod volume;
 
 pub use address::{Address, AddressError, StartError, UNIX_PATH_MAX};
 pub use error::{Keeper, MountError, Unavailable};
-pub use files::{ChangeListener, FileExport, FileOpener, FilePort, FileServer, SharedFiles};
+pub use files::{ChangeListener, FileExport, FileOpener, FilePort, FileServer, HeldOff, SharedFiles};
 pub use mount::{Changed, Mounted, Mounter, Settle};
 pub use options::MountOptions;
 pub use point::{FOLDER, MountPoint, link_to};

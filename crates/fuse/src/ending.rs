@@ -3,15 +3,18 @@
 //! A pool may need minutes for that. An unmount waits as long as the work shrinks, and gives up only without progress.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use zpl::rank::{MutexHeld, RankedMutex};
 
 use crate::progress::Patience;
 
 /// Interval of the checks for progress.
 const GLANCE: Duration = Duration::from_millis(50);
+/// Why a wait does not fail.
+const WHY: &str = "no code panics while holding the end of a session";
 
 /// How a wait for the end of a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub(crate) enum Waited {
 pub(crate) struct Ended {
     /// The connection, while the session lasts. It must not outlive the session, because the kernel would go on sending
     /// requests.
-    connection: Mutex<Option<OwnedFd>>,
+    connection: RankedMutex<Option<OwnedFd>>,
     changed: Condvar,
 }
 
@@ -43,11 +46,11 @@ impl Drop for AtTheEnd {
 
 impl Ended {
     pub(crate) fn new(connection: OwnedFd) -> Ended {
-        Ended { connection: Mutex::new(Some(connection)), changed: Condvar::new() }
+        Ended { connection: RankedMutex::leaf(Some(connection)), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.connection.lock().expect("no code panics while holding the end of a session")
+    fn lock(&self) -> MutexHeld<'_, Option<OwnedFd>> {
+        self.connection.lock()
     }
 
     /// The session is over.
@@ -68,8 +71,7 @@ impl Ended {
     pub(crate) fn wait(&self) {
         let mut connection = self.lock();
         while connection.is_some() {
-            let waited = self.changed.wait(connection);
-            connection = waited.expect("no code panics while holding the end of a session");
+            connection = connection.wait(|connection| self.changed.wait(connection).expect(WHY));
         }
     }
 
@@ -82,8 +84,8 @@ impl Ended {
             if left.is_zero() {
                 return false;
             }
-            let waited = self.changed.wait_timeout(connection, left);
-            connection = waited.expect("no code panics while holding the end of a session").0;
+            let wait = |connection| self.changed.wait_timeout(connection, left).expect(WHY).0;
+            connection = connection.wait(wait);
         }
         true
     }

@@ -4,10 +4,11 @@
 //! To:     a [`Mounted`] that shares the parent's connection to the kernel, its threads and its mount options.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use front::{MountError, MountOptions, MountPoint};
+use zpl::rank::RankedMutex;
 use zpl::session::{Atime, Cover, Covered};
 use zpl::{Filesystem, SnapshotKey};
 
@@ -77,7 +78,7 @@ impl Mounted {
             bridge,
             others: self.others.clone(),
             ended: self.ended.clone(),
-            thread: Mutex::new(None),
+            thread: RankedMutex::default(),
             within: Some(within),
         };
         mounted.look_at_cache();

@@ -9,12 +9,13 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fuser::{EarlyReply, Errno, Request, RequestId};
 use zpl::interrupt::{self, Interrupt, Wish};
+use zpl::rank::{MutexHeld, RankedMutex};
 
 /// Between two looks at the signals of programs whose requests are interrupted.
 const LOOK: Duration = Duration::from_millis(100);
@@ -54,7 +55,7 @@ pub(crate) struct Asked {
     is_done: AtomicBool,
     interrupt: Arc<Interrupt>,
     /// For an answer that another thread gives.
-    early: Mutex<Option<EarlyReply>>,
+    early: RankedMutex<Option<EarlyReply>>,
 }
 
 impl Asked {
@@ -64,7 +65,7 @@ impl Asked {
 
     /// Answers with `EINTR`.
     fn end(&self) {
-        let reply = self.early.lock().expect("no code panics while holding a reply").take();
+        let reply = self.early.lock().take();
         if let Some(reply) = reply {
             reply.error(Errno::EINTR);
         }
@@ -86,11 +87,11 @@ struct State {
 
 /// The requests of a mount.
 #[derive(Debug, Default)]
-pub(crate) struct Interrupts(Mutex<State>);
+pub(crate) struct Interrupts(RankedMutex<State>);
 
 impl Interrupts {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while holding the requests under way")
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.0.lock()
     }
 
     /// Carries out `dispatch`, which serves `request` or leaves it to another thread as a [`Change`].
@@ -107,7 +108,7 @@ impl Interrupts {
             phase: LOOKS.into(),
             is_done: false.into(),
             interrupt: Arc::default(),
-            early: Mutex::new(Some(early)),
+            early: RankedMutex::leaf(Some(early)),
         });
         let is_interrupted = {
             let mut state = self.lock();

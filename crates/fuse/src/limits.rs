@@ -19,9 +19,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use fuser::Errno;
+use zpl::rank::{MutexHeld, RankedMutex};
 use zpl::session::Change;
 use zpl::{ObjectId, Reach};
 
@@ -39,7 +39,7 @@ const CACHE_MOST: u64 = 256 << 20;
 
 /// State of the writes that the kernel's cache took.
 pub(crate) struct Limits {
-    files: Mutex<HashMap<ObjectId, Writer>>,
+    files: RankedMutex<HashMap<ObjectId, Writer>>,
     /// Bytes that the kernel's cache may hold of this file system.
     cache: AtomicU64,
 }
@@ -59,13 +59,13 @@ struct Writer {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { files: Mutex::default(), cache: AtomicU64::new(CACHE_DEFAULT) }
+        Limits { files: RankedMutex::default(), cache: AtomicU64::new(CACHE_DEFAULT) }
     }
 }
 
 impl Limits {
-    fn files(&self) -> MutexGuard<'_, HashMap<ObjectId, Writer>> {
-        self.files.lock().expect("no code panics while holding the writers")
+    fn files(&self) -> MutexHeld<'_, HashMap<ObjectId, Writer>> {
+        self.files.lock()
     }
 
     /// The kernel reports how much its cache may hold. The number follows the free memory, so a margin is added.

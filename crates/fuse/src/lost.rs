@@ -6,11 +6,11 @@
 //! asks in the same way before a read beyond the end of a file. So an error that no write picks up soon is left to `close`.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fuser::Errno;
 use zpl::ObjectId;
+use zpl::rank::{MutexHeld, RankedMutex};
 
 use crate::errno::Answer;
 
@@ -20,12 +20,12 @@ const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// The latest error of each file whose pages could not be written back.
 #[derive(Default)]
 pub(crate) struct Lost {
-    files: Mutex<HashMap<ObjectId, (Errno, Instant)>>,
+    files: RankedMutex<HashMap<ObjectId, (Errno, Instant)>>,
 }
 
 impl Lost {
-    fn files(&self) -> MutexGuard<'_, HashMap<ObjectId, (Errno, Instant)>> {
-        self.files.lock().expect("no code panics while holding the lost writes")
+    fn files(&self) -> MutexHeld<'_, HashMap<ObjectId, (Errno, Instant)>> {
+        self.files.lock()
     }
 
     /// A write-back of `id` failed.

@@ -5,13 +5,14 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use front::{Keeper, MountError, MountOptions, MountPoint};
 use fuser::{Config, SessionACL};
 use rustix::mount::UnmountFlags;
+use zpl::rank::RankedMutex;
 use zpl::{Filesystem, SnapshotKey};
 
 use crate::attach::{attach, attach_again};
@@ -74,7 +75,7 @@ pub struct Mounted {
     /// What is shown within that mount.
     pub(crate) others: Arc<Others>,
     pub(crate) ended: Arc<Ended>,
-    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) thread: RankedMutex<Option<JoinHandle<()>>>,
     /// It has no mount of its own.
     pub(crate) within: Option<Within>,
 }
@@ -153,7 +154,7 @@ pub fn mount_on(fs: Filesystem, at: &MountPoint, options: &MountOptions) -> Resu
             fs.dataset().set_mounted_writable(false);
         }
     });
-    let thread = Mutex::new(Some(thread.map_err(refused)?));
+    let thread = RankedMutex::leaf(Some(thread.map_err(refused)?));
     let (base, within) = (point.clone(), None);
     let mounted =
         Mounted { point, base, device, options, shared, snapshots, bridge, others, ended, thread, within };
@@ -417,7 +418,7 @@ impl Mounted {
             }
             Waited::Stuck => return Err(MountError::Stuck(self.point.clone())),
         }
-        let thread = self.thread.lock().expect("no code panics while holding the thread").take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // It has logged its error already.
             let _ = thread.join();

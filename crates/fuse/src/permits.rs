@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+
+use zpl::rank::{MutexHeld, RankedMutex};
 
 /// Threads beyond the number of permits.
 pub(crate) const SPARE: usize = 2;
@@ -18,7 +19,7 @@ static QUEUED: AtomicU64 = AtomicU64::new(0);
 /// The permits and the queue.
 pub(crate) struct Permits<T> {
     most: usize,
-    state: Mutex<State<T>>,
+    state: RankedMutex<State<T>>,
     /// Bytes held in queues.
     queued: &'static AtomicU64,
 }
@@ -33,11 +34,15 @@ impl<T> Permits<T> {
     /// For `threads`.
     pub(crate) fn new(threads: usize) -> Permits<T> {
         let state = State { taken: 0, queue: VecDeque::new() };
-        Permits { most: threads.saturating_sub(SPARE).max(1), state: Mutex::new(state), queued: &QUEUED }
+        Permits {
+            most: threads.saturating_sub(SPARE).max(1),
+            state: RankedMutex::leaf(state),
+            queued: &QUEUED,
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().expect("no code panics while holding the permits")
+    fn lock(&self) -> MutexHeld<'_, State<T>> {
+        self.state.lock()
     }
 
     /// Takes a permit, if one is free. The caller then calls [`Permits::next`] until it returns nothing.
@@ -89,6 +94,8 @@ impl<T> Permits<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[test]

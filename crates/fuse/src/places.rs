@@ -4,9 +4,9 @@
 //! called by it (`zpl::session::Numbers`).
 
 use std::collections::HashMap;
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use zpl::ObjectId;
+use zpl::rank::{RankedRwLock, ReadHeld, WriteHeld};
 use zpl::session::Slot;
 
 /// Whose a place is.
@@ -23,15 +23,15 @@ pub(crate) enum Owner {
 
 /// The places of a mount.
 #[derive(Default)]
-pub(crate) struct Places(RwLock<HashMap<Slot, Owner>>);
+pub(crate) struct Places(RankedRwLock<HashMap<Slot, Owner>>);
 
 impl Places {
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<Slot, Owner>> {
-        self.0.read().expect("no code panics while holding the places")
+    fn read(&self) -> ReadHeld<'_, HashMap<Slot, Owner>> {
+        self.0.read()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<Slot, Owner>> {
-        self.0.write().expect("no code panics while holding the places")
+    fn write(&self) -> WriteHeld<'_, HashMap<Slot, Owner>> {
+        self.0.write()
     }
 
     /// Takes a place for dataset `id`: the same one each time, as a rule. `None` when there is none left.

@@ -1,12 +1,13 @@
 //! Progress of a mount's messages, and the dirty pages that the kernel still holds back.
 
 use std::collections::BTreeSet;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fuser::WriteFlags;
 use rustix::param::page_size;
+use zpl::rank::{MutexHeld, RankedMutex};
 
 use crate::kept::Kept;
 
@@ -18,7 +19,7 @@ const GLANCE: Duration = Duration::from_millis(1);
 /// Progress of a mount's messages.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    pages: Mutex<Pages>,
+    pages: RankedMutex<Pages>,
     /// Messages that are done.
     done: AtomicU64,
     /// Messages that threads are just serving.
@@ -28,7 +29,7 @@ pub(crate) struct Progress {
     /// No thread may begin to serve a message.
     is_held: AtomicBool,
     /// Threads that have a message and may not serve it wait here.
-    waiting: (Mutex<()>, Condvar),
+    waiting: (RankedMutex<()>, Condvar),
     /// Bytes of data that waited for a permit in their message, and as a copy.
     queued: (AtomicU64, AtomicU64),
 }
@@ -45,7 +46,7 @@ pub(crate) struct HeldBack<'a>(&'a Progress);
 impl Drop for HeldBack<'_> {
     fn drop(&mut self) {
         let (lock, changed) = &self.0.waiting;
-        let waiting = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let waiting = lock.lock_after_panics();
         self.0.is_held.store(false, Ordering::SeqCst);
         drop(waiting);
         changed.notify_all();
@@ -94,7 +95,15 @@ impl Progress {
     pub(crate) fn new(threads: usize) -> Progress {
         let (done, serving) = (AtomicU64::new(0), AtomicU64::new(0));
         let (is_held, waiting, queued) = (AtomicBool::new(false), Default::default(), Default::default());
-        Progress { pages: Mutex::default(), done, serving, threads: threads as u64, is_held, waiting, queued }
+        Progress {
+            pages: RankedMutex::default(),
+            done,
+            serving,
+            threads: threads as u64,
+            is_held,
+            waiting,
+            queued,
+        }
     }
 
     /// Marks the start of a message. Blocks while messages are held back.
@@ -108,9 +117,10 @@ impl Progress {
             }
             self.serving.fetch_sub(1, Ordering::SeqCst);
             let (lock, changed) = &self.waiting;
-            let mut waiting = lock.lock().expect("no code panics while holding this lock");
+            let mut waiting = lock.lock();
+            let wait = |waiting| changed.wait(waiting).expect("no code panics while holding this lock");
             while self.is_held.load(Ordering::SeqCst) {
-                waiting = changed.wait(waiting).expect("no code panics while holding this lock");
+                waiting = waiting.wait(wait);
             }
         }
     }
@@ -135,8 +145,8 @@ impl Progress {
         self.serving.load(Ordering::Relaxed) < self.threads
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().expect("no code panics while holding the pages under way")
+    fn lock(&self) -> MutexHeld<'_, Pages> {
+        self.pages.lock()
     }
 
     /// Counts a message with this many pages of the kernel's cache.

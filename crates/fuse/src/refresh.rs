@@ -2,17 +2,17 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use fuser::Errno;
 use zpl::ObjectId;
+use zpl::rank::RankedRwLock;
 
 use crate::errno::Answer;
 
 /// The files whose sizes are being set.
 #[derive(Default)]
 pub(crate) struct Refresh {
-    ids: RwLock<HashSet<ObjectId>>,
+    ids: RankedRwLock<HashSet<ObjectId>>,
     /// Whether there are any; usually there are none.
     any: AtomicBool,
     /// The kernel's id of the thread that sets them.
@@ -25,19 +25,18 @@ impl Refresh {
         let thread = rustix::thread::gettid().as_raw_pid();
         self.thread.store(thread.cast_unsigned(), Ordering::Release);
         self.any.store(!ids.is_empty(), Ordering::Release);
-        *self.ids.write().unwrap_or_else(PoisonError::into_inner) = ids;
+        *self.ids.write_after_panics() = ids;
     }
 
     /// The kernel knows the size of `id`.
     pub(crate) fn end(&self, id: ObjectId) {
-        let mut ids = self.ids.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids.write_after_panics();
         ids.remove(&id);
         self.any.store(!ids.is_empty(), Ordering::Release);
     }
 
     fn has(&self, id: ObjectId) -> bool {
-        self.any.load(Ordering::Acquire)
-            && self.ids.read().unwrap_or_else(PoisonError::into_inner).contains(&id)
+        self.any.load(Ordering::Acquire) && self.ids.read_after_panics().contains(&id)
     }
 
     /// Whether the message about `id` by the thread `caller` only asks for its size.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
 
 use front::MountOptions;
 use fuser::{Errno, INodeNo};
+use zpl::rank::{Rank, RankedRwLock};
 use zpl::session::{Checks, Numbers, Slot};
 use zpl::{Filesystem, ObjectId, Session, SnapshotKey};
 
@@ -43,30 +44,35 @@ pub(crate) struct Shared {
 }
 
 /// The file systems that are shown in place of directories. Messages look at it only when they come upon such a directory.
-#[derive(Default)]
-pub(crate) struct Trees(RwLock<HashMap<ObjectId, Arc<Shared>>>);
+pub(crate) struct Trees(RankedRwLock<HashMap<ObjectId, Arc<Shared>>>);
+
+impl Default for Trees {
+    fn default() -> Trees {
+        Trees(RankedRwLock::new(Rank::Trees, HashMap::new()))
+    }
+}
 
 impl Trees {
     /// The root of the one in place of `dir`, which the kernel knows once more then; `None` if there is none.
     pub(crate) fn entry(&self, dir: ObjectId) -> Option<Answer<Entry>> {
         // With the lock: it counts before `take_out` may find that the kernel knows nothing.
-        let trees = self.0.read().expect("no code panics while holding the trees");
+        let trees = self.0.read();
         trees.get(&dir).map(|tree| tree.entry(tree.root()))
     }
 
     /// What the root of the one in place of `dir` is called.
     pub(crate) fn root(&self, dir: ObjectId) -> Option<INodeNo> {
-        let trees = self.0.read().expect("no code panics while holding the trees");
+        let trees = self.0.read();
         trees.get(&dir).map(|tree| tree.kernel.ino(tree.root()))
     }
 
     pub(crate) fn put(&self, dir: ObjectId, tree: Arc<Shared>) {
-        self.0.write().expect("no code panics while holding the trees").insert(dir, tree);
+        self.0.write().insert(dir, tree);
     }
 
     /// Takes out the one in place of `dir` if `may` says so; nobody enters it meanwhile. Gives what `may` says.
     pub(crate) fn take_out(&self, dir: ObjectId, may: impl FnOnce() -> bool) -> bool {
-        let mut trees = self.0.write().expect("no code panics while holding the trees");
+        let mut trees = self.0.write();
         let may = may();
         if may {
             trees.remove(&dir);
@@ -75,7 +81,7 @@ impl Trees {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.read().expect("no code panics while holding the trees").is_empty()
+        self.0.read().is_empty()
     }
 }
 

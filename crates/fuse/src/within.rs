@@ -3,10 +3,11 @@
 //! Nobody but this process knows whether programs use it. The kernel's knowledge of a node counts as use, so the kernel is
 //! asked to forget the file system: what it still knows after that, programs use.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 use zpl::session::{Covered, Slot};
 
 use crate::shared::Shared;
@@ -28,21 +29,27 @@ pub(crate) struct Within {
     pub(crate) others: Arc<Others>,
     pub(crate) slot: Slot,
     /// `None` when it is shown no more.
-    covered: Mutex<Option<Covered>>,
+    covered: RankedMutex<Option<Covered>>,
     is_over: AtomicBool,
 }
 
 impl Within {
     pub(crate) fn new(parent: Arc<Shared>, others: Arc<Others>, slot: Slot, covered: Covered) -> Within {
-        Within { parent, others, slot, covered: Mutex::new(Some(covered)), is_over: AtomicBool::new(false) }
+        Within {
+            parent,
+            others,
+            slot,
+            covered: RankedMutex::new(Rank::Covered, Some(covered)),
+            is_over: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    fn covered(&self) -> MutexGuard<'_, Option<Covered>> {
-        self.covered.lock().expect("no code panics while holding a place")
+    fn covered(&self) -> MutexHeld<'_, Option<Covered>> {
+        self.covered.lock()
     }
 
     /// Whether its directory was removed by an exchange of the parent, so that no path leads to it.

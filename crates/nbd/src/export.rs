@@ -1,16 +1,15 @@
 //! What is exported.
 
-use std::sync::{Mutex, PoisonError};
-
 use front::Opener;
 use zpl::Volume;
+use zpl::rank::RankedMutex;
 
 use crate::tls::Tls;
 
 /// A volume, or a snapshot of one, that clients may use.
 pub struct Export {
     /// Its name, by which clients ask for it. A client that asks for no name gets it, too.
-    name: Mutex<String>,
+    name: RankedMutex<String>,
     read_only: bool,
     open: Opener,
     tls: Option<Tls>,
@@ -20,7 +19,7 @@ impl Export {
     /// An export of the dataset `name`.
     #[must_use]
     pub fn new(name: &str, read_only: bool, open: Opener) -> Export {
-        Export { name: Mutex::new(name.to_owned()), read_only, open, tls: None }
+        Export { name: RankedMutex::leaf(name.to_owned()), read_only, open, tls: None }
     }
 
     /// The same export, for clients that encrypt and nobody else.
@@ -38,12 +37,12 @@ impl Export {
     /// Its name now.
     #[must_use]
     pub fn name(&self) -> String {
-        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.name.lock_after_panics().clone()
     }
 
     /// The dataset has another name now.
     pub(crate) fn rename(&self, name: &str) {
-        name.clone_into(&mut self.name.lock().unwrap_or_else(PoisonError::into_inner));
+        name.clone_into(&mut self.name.lock_after_panics());
     }
 
     /// Whether clients may not write, whatever the volume allows.

@@ -4,7 +4,9 @@
 //! To:     the threads that carry requests out.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::Condvar;
+
+use zpl::rank::{MutexHeld, RankedMutex};
 
 /// Bytes that the requests of a connection may take in memory.
 const BYTES_MAX: usize = 8 << 20;
@@ -22,25 +24,29 @@ struct State<T> {
 
 /// A queue of bounded size.
 pub(crate) struct Queue<T> {
-    state: Mutex<State<T>>,
+    state: RankedMutex<State<T>>,
     changed: Condvar,
 }
 
 impl<T> Queue<T> {
     pub(crate) fn new() -> Queue<T> {
         let state = State { waiting: VecDeque::new(), requests: 0, bytes: 0, is_closed: false };
-        Queue { state: Mutex::new(state), changed: Condvar::new() }
+        Queue { state: RankedMutex::leaf(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().expect("no code panics while holding a queue")
+    fn lock(&self) -> MutexHeld<'_, State<T>> {
+        self.state.lock()
+    }
+
+    fn wait<'a>(&self, state: MutexHeld<'a, State<T>>) -> MutexHeld<'a, State<T>> {
+        state.wait(|state| self.changed.wait(state).expect("no code panics while holding a queue"))
     }
 
     /// Waits until a request of so many bytes may be let in, and counts it.
     pub(crate) fn let_in(&self, bytes: usize) {
         let mut state = self.lock();
         while state.requests >= REQUESTS_MAX || state.requests > 0 && state.bytes + bytes > BYTES_MAX {
-            state = self.changed.wait(state).expect("no code panics while holding a queue");
+            state = self.wait(state);
         }
         state.requests += 1;
         state.bytes += bytes;
@@ -67,7 +73,7 @@ impl<T> Queue<T> {
             if state.is_closed {
                 return None;
             }
-            state = self.changed.wait(state).expect("no code panics while holding a queue");
+            state = self.wait(state);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Answers to requests, in the form that the client has asked for.
 
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard};
 
 use zpl::Extent;
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::context::{HOLE, ID};
 use crate::protocol::{CHUNK, Request, SIMPLE, chunk, errno};
@@ -16,7 +16,7 @@ const SIMPLE_HEAD: usize = 16;
 
 /// The writing side of a connection.
 pub(crate) struct Replies {
-    stream: Mutex<Stream>,
+    stream: RankedMutex<Stream>,
     pub(crate) is_structured: bool,
 }
 
@@ -57,11 +57,11 @@ impl Data {
 
 impl Replies {
     pub(crate) fn new(stream: Stream, is_structured: bool) -> Replies {
-        Replies { stream: Mutex::new(stream), is_structured }
+        Replies { stream: RankedMutex::new(Rank::Replies, stream), is_structured }
     }
 
-    fn stream(&self) -> MutexGuard<'_, Stream> {
-        self.stream.lock().expect("no code panics while holding the writing side")
+    fn stream(&self) -> MutexHeld<'_, Stream> {
+        self.stream.lock()
     }
 
     fn send(&self, raw: &[u8]) -> io::Result<()> {

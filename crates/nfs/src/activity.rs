@@ -1,11 +1,12 @@
 //! Since when a connection is idle, for the choice of a connection to end when there are too many.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use zpl::rank::{MutexHeld, RankedMutex};
 
 /// The calls of one connection.
 pub(crate) struct Activity {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
 }
 
 struct State {
@@ -18,11 +19,11 @@ struct State {
 impl Activity {
     /// A new connection.
     pub(crate) fn new() -> Activity {
-        Activity { state: Mutex::new(State { in_flight: 0, last: Instant::now() }) }
+        Activity { state: RankedMutex::leaf(State { in_flight: 0, last: Instant::now() }) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexHeld<'_, State> {
+        self.state.lock_after_panics()
     }
 
     /// A call begins. It ends when the value is dropped.

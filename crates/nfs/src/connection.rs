@@ -3,10 +3,12 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
+
+use zpl::rank::{Rank, RankedMutex};
 
 use crate::activity::{Activity, UnderWay};
 use crate::call::Call;
@@ -70,8 +72,8 @@ pub(crate) struct Connection {
     pub(crate) client: SocketAddr,
     pub(crate) table: Arc<Table>,
     pub(crate) activity: Arc<Activity>,
-    reading: Mutex<Reading>,
-    writing: Mutex<()>,
+    reading: RankedMutex<Reading>,
+    writing: RankedMutex<()>,
     /// Threads that wait for the next call.
     waiting: AtomicUsize,
     threads: AtomicUsize,
@@ -98,8 +100,8 @@ impl Connection {
             client,
             table,
             activity,
-            reading: Mutex::default(),
-            writing: Mutex::default(),
+            reading: RankedMutex::new(Rank::NextCall, Reading::default()),
+            writing: RankedMutex::default(),
             waiting: AtomicUsize::new(0),
             threads: AtomicUsize::new(1),
         }
@@ -150,7 +152,7 @@ impl Connection {
     /// Reads the next call into `record`; `None` when the client has left.
     fn next(&self, record: &mut Vec<u8>) -> io::Result<Option<UnderWay<'_>>> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = self.reading.lock_after_panics();
         let read = self.read(&mut reading, record);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         reading.is_over |= !matches!(read, Ok(Some(_)));
@@ -180,7 +182,7 @@ impl Connection {
     }
 
     fn send(&self, reply: &Writer) -> io::Result<()> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.writing.lock_after_panics();
         Timed::new(&self.stream).write_all(reply.as_bytes())
     }
 

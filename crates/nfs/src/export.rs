@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use front::{ChangeListener, FileOpener};
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 use zpl::session::{Checks, Notice, Settings};
 use zpl::{Filesystem, Session, SnapshotKey};
 
@@ -32,13 +33,13 @@ struct Told {
 /// A file system that clients may use, within its rules.
 pub struct Export {
     guid: u64,
-    told: Mutex<Told>,
+    told: RankedMutex<Told>,
     open: FileOpener,
     changed: ChangeListener,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     turned: Condvar,
     /// Held by the thread that opens the file system.
-    opening: Mutex<()>,
+    opening: RankedMutex<()>,
 }
 
 #[derive(Default)]
@@ -59,11 +60,7 @@ pub(crate) struct Opened {
     pub(crate) session: Arc<Session>,
     /// The write verifier, a new one for each opening. By it clients notice that uncommitted writes may be lost.
     pub(crate) verifier: u64,
-    snapshots: Mutex<HashMap<SnapshotKey, (Arc<Session>, Instant)>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    snapshots: RankedMutex<HashMap<SnapshotKey, (Arc<Session>, Instant)>>,
 }
 
 impl Export {
@@ -73,12 +70,12 @@ impl Export {
         let told = Told { name: name.to_owned(), mountpoint: None, rules: Arc::new(rules) };
         Export {
             guid,
-            told: Mutex::new(told),
+            told: RankedMutex::leaf(told),
             open,
             changed,
-            state: Mutex::default(),
+            state: RankedMutex::default(),
             turned: Condvar::new(),
-            opening: Mutex::default(),
+            opening: RankedMutex::new(Rank::ExportOpening, ()),
         }
     }
 
@@ -91,28 +88,28 @@ impl Export {
     /// The name of the dataset now.
     #[must_use]
     pub fn name(&self) -> String {
-        lock(&self.told).name.clone()
+        self.told.lock_after_panics().name.clone()
     }
 
     /// Sets its name, its mountpoint and its rules.
     pub fn tell(&self, name: &str, mountpoint: Option<String>, rules: Rules) {
-        *lock(&self.told) = Told { name: name.to_owned(), mountpoint, rules: Arc::new(rules) };
+        *self.told.lock_after_panics() = Told { name: name.to_owned(), mountpoint, rules: Arc::new(rules) };
     }
 
     /// Sets the name of the dataset.
     pub fn rename(&self, name: &str) {
-        name.clone_into(&mut lock(&self.told).name);
+        name.clone_into(&mut self.told.lock_after_panics().name);
     }
 
     /// The path that clients mount.
     #[must_use]
     pub fn path(&self) -> String {
-        format!("/{}", lock(&self.told).name)
+        format!("/{}", self.told.lock_after_panics().name)
     }
 
     /// The rest of `path` below this export, behind the length of the path of the export; `None` if it is not at or below it.
     pub(crate) fn below(&self, path: &str) -> Option<(usize, String)> {
-        let told = lock(&self.told).clone();
+        let told = self.told.lock_after_panics().clone();
         let own = format!("/{}", told.name);
         [Some(own), told.mountpoint].into_iter().flatten().find_map(|top| {
             let rest = path.strip_prefix(top.as_str())?;
@@ -121,7 +118,7 @@ impl Export {
     }
 
     pub(crate) fn rules(&self) -> Arc<Rules> {
-        lock(&self.told).rules.clone()
+        self.told.lock_after_panics().rules.clone()
     }
 
     /// Reports a change: other caches may hold the old state.
@@ -129,16 +126,22 @@ impl Export {
         (self.changed)(&self.name(), notices);
     }
 
+    /// Waits for another thread to change the state, at most so long.
+    fn wait<'a>(&self, state: MutexHeld<'a, State>, left: Duration) -> MutexHeld<'a, State> {
+        let wait = |state| self.turned.wait_timeout(state, left);
+        state.wait(|state| wait(state).unwrap_or_else(PoisonError::into_inner).0)
+    }
+
     /// Begins a call.
     pub(crate) fn enter(self: &Arc<Export>) -> Result<Entered, Status> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_after_panics();
         let until = Instant::now() + WAIT;
         while state.held_off > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Status::JUKEBOX);
             }
-            state = self.turned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, left);
         }
         state.in_flight += 1;
         state.used = Some(Instant::now());
@@ -153,8 +156,8 @@ impl Export {
     }
 
     fn open_it(&self) -> Result<Arc<Opened>, Status> {
-        let _opening = lock(&self.opening);
-        if let Some(opened) = lock(&self.state).opened.clone() {
+        let _opening = self.opening.lock_after_panics();
+        if let Some(opened) = self.state.lock_after_panics().opened.clone() {
             return Ok(opened);
         }
         let name = self.name();
@@ -163,13 +166,13 @@ impl Export {
                 let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
                 let session = Arc::new(Session::new(fs, Checks::Here, &Settings::default(), owner));
                 let verifier = RandomState::new().build_hasher().finish();
-                let opened = Arc::new(Opened { session, verifier, snapshots: Mutex::default() });
-                let mut state = lock(&self.state);
+                let opened = Arc::new(Opened { session, verifier, snapshots: RankedMutex::default() });
+                let mut state = self.state.lock_after_panics();
                 (state.opened, state.is_reported) = (Some(opened.clone()), false);
                 Ok(opened)
             }
             Err(error) => {
-                if !std::mem::replace(&mut lock(&self.state).is_reported, true) {
+                if !std::mem::replace(&mut self.state.lock_after_panics().is_reported, true) {
                     tracing::warn!(dataset = name, error, "an exported file system cannot be opened");
                 }
                 // The client tries again: the key of an encrypted file system may be loaded later.
@@ -181,7 +184,7 @@ impl Export {
     /// Closes the file system and makes clients wait until the value is dropped, because a command needs it closed. Does not
     /// wait for calls that wait for a device for more than some seconds.
     pub fn hold_off(self: &Arc<Export>) -> HeldOff {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_after_panics();
         state.held_off += 1;
         let until = Instant::now() + WAIT;
         while state.in_flight > 0 {
@@ -189,7 +192,7 @@ impl Export {
             if left.is_zero() {
                 break;
             }
-            state = self.turned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, left);
         }
         let opened = state.opened.take();
         drop(state);
@@ -199,7 +202,7 @@ impl Export {
 
     /// Closes the file system if no client uses it.
     pub(crate) fn close_if_idle(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_after_panics();
         let is_idle = state.used.is_some_and(|used| used.elapsed() > IDLE);
         let opened = if is_idle && state.in_flight == 0 { state.opened.take() } else { None };
         drop(state);
@@ -209,7 +212,7 @@ impl Export {
     /// Whether it is open.
     #[must_use]
     pub fn is_used(&self) -> bool {
-        lock(&self.state).opened.is_some()
+        self.state.lock_after_panics().opened.is_some()
     }
 }
 
@@ -217,9 +220,11 @@ impl Export {
 #[must_use = "clients wait as long as this value is there"]
 pub struct HeldOff(Arc<Export>);
 
+impl front::HeldOff for HeldOff {}
+
 impl Drop for HeldOff {
     fn drop(&mut self) {
-        lock(&self.0.state).held_off -= 1;
+        self.0.state.lock_after_panics().held_off -= 1;
         self.0.turned.notify_all();
     }
 }
@@ -229,7 +234,7 @@ struct UnderWay(Arc<Export>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock_after_panics();
         state.in_flight -= 1;
         state.used = Some(Instant::now());
         drop(state);
@@ -251,7 +256,7 @@ impl Entered {
 
     /// The same call, for another part of the file system. It does not wait for [`Export::hold_off`], which waits for this call.
     pub(crate) fn again(&self) -> Entered {
-        lock(&self.under_way.0.state).in_flight += 1;
+        self.under_way.0.state.lock_after_panics().in_flight += 1;
         Entered { opened: self.opened.clone(), under_way: UnderWay(self.under_way.0.clone()) }
     }
 }
@@ -262,7 +267,7 @@ impl Opened {
         if self.session.check_control().is_err() {
             return Err(Status::STALE);
         }
-        if let Some((session, used)) = lock(&self.snapshots).get_mut(&key) {
+        if let Some((session, used)) = self.snapshots.lock_after_panics().get_mut(&key) {
             *used = Instant::now();
             return Ok(session.clone());
         }
@@ -273,7 +278,7 @@ impl Opened {
         let head = self.session.fs().map_err(of)?;
         let name = name_of(&head, key).map_err(of)?.ok_or(Status::STALE)?;
         let session = Arc::new(self.session.of_snapshot(head.open_snapshot(key, &name).map_err(of)?));
-        let mut snapshots = lock(&self.snapshots);
+        let mut snapshots = self.snapshots.lock_after_panics();
         let mut closed = None;
         if snapshots.len() >= SNAPSHOTS_MAX {
             let oldest = snapshots.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);

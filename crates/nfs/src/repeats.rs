@@ -6,8 +6,10 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, PoisonError};
 use std::time::{Duration, Instant};
+
+use zpl::rank::{MutexHeld, RankedMutex};
 
 /// Maximal number of kept answers. Each has a few hundred bytes at most.
 const KEPT_MAX: usize = 1024;
@@ -24,7 +26,7 @@ struct Kept {
 /// The answers that are kept, the newest last.
 #[derive(Default)]
 pub(crate) struct Repeats {
-    kept: Mutex<VecDeque<Kept>>,
+    kept: RankedMutex<VecDeque<Kept>>,
     answered: Condvar,
     state: RandomState,
 }
@@ -34,8 +36,8 @@ impl Repeats {
         (client, self.state.hash_one(record))
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> MutexHeld<'_, VecDeque<Kept>> {
+        self.kept.lock_after_panics()
     }
 
     /// The answer to the same message of this client. While that call is under way, this waits for its answer. `None` for a new
@@ -47,7 +49,10 @@ impl Repeats {
             let found = kept.iter().rev().find(|kept| kept.call == call);
             match found.filter(|kept| kept.answer.is_none() || kept.at.elapsed() < KEPT) {
                 Some(Kept { answer: Some(answer), .. }) => return Some(answer.clone()),
-                Some(_) => kept = self.answered.wait(kept).unwrap_or_else(PoisonError::into_inner),
+                Some(_) => {
+                    let wait = |kept| self.answered.wait(kept).unwrap_or_else(PoisonError::into_inner);
+                    kept = kept.wait(wait);
+                }
                 None => break,
             }
         }

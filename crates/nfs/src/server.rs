@@ -1,10 +1,9 @@
 //! The traits of a front end, implemented for NFS.
 
-use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use front::{FileExport, FilePort, FileServer, SharedFiles, StartError};
+use front::{FileExport, FilePort, FileServer, HeldOff, SharedFiles, StartError};
 
 use crate::export::Export;
 use crate::listener::{PORT, Serving};
@@ -63,7 +62,7 @@ impl SharedFiles for Export {
         Export::rename(self, name);
     }
 
-    fn hold_off(self: Arc<Self>) -> Box<dyn Any + Send> {
+    fn hold_off(self: Arc<Self>) -> Box<dyn HeldOff> {
         Box::new(Export::hold_off(&self))
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+
+use zpl::rank::RankedRwLock;
 
 use crate::caller::Asker;
 use crate::export::{Entered, Export};
@@ -19,7 +21,7 @@ const MORE_THREADS_MAX: usize = 64;
 /// The exports of one port, by the guids of their datasets.
 #[derive(Default)]
 pub(crate) struct Table {
-    exports: RwLock<HashMap<u64, Arc<Export>>>,
+    exports: RankedRwLock<HashMap<u64, Arc<Export>>>,
     pub(crate) repeats: Repeats,
     broken: AtomicBool,
     /// Threads beyond the first one of each connection.
@@ -37,15 +39,15 @@ impl Drop for Permit {
 
 impl Table {
     pub(crate) fn add(&self, export: Arc<Export>) {
-        self.exports.write().unwrap_or_else(PoisonError::into_inner).insert(export.guid(), export);
+        self.exports.write_after_panics().insert(export.guid(), export);
     }
 
     pub(crate) fn remove(&self, guid: u64) -> Option<Arc<Export>> {
-        self.exports.write().unwrap_or_else(PoisonError::into_inner).remove(&guid)
+        self.exports.write_after_panics().remove(&guid)
     }
 
     pub(crate) fn find(&self, guid: u64) -> Option<Arc<Export>> {
-        self.exports.read().unwrap_or_else(PoisonError::into_inner).get(&guid).cloned()
+        self.exports.read_after_panics().get(&guid).cloned()
     }
 
     /// A permit for one more thread, if there are not too many.
@@ -67,7 +69,7 @@ impl Table {
 
     /// All exports, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Export>> {
-        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.read_after_panics();
         let mut all: Vec<_> = exports.values().cloned().collect();
         drop(exports);
         all.sort_by_key(|export| export.name());

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use format::objset::ObjsetType;
 use front::{Address, ServedVolume, StartError, VolumeExport, VolumeServer};
 use pool::props::{DatasetKind, Source, Value};
 use pool::{Pool, private};
 use zpl::Volume;
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::Runtime;
 
@@ -124,7 +125,7 @@ pub struct Exported {
 pub(crate) struct Exports {
     runtime: Runtime,
     volumes: Arc<dyn VolumeServer>,
-    served: Mutex<BTreeMap<String, Box<dyn ServedVolume>>>,
+    served: RankedMutex<BTreeMap<String, Box<dyn ServedVolume>>>,
 }
 
 fn shown(dataset: &str, serving: &dyn ServedVolume) -> Exported {
@@ -138,11 +139,11 @@ fn shown(dataset: &str, serving: &dyn ServedVolume) -> Exported {
 
 impl Exports {
     pub(crate) fn new(runtime: Runtime, volumes: Arc<dyn VolumeServer>) -> Exports {
-        Exports { runtime, volumes, served: Mutex::default() }
+        Exports { runtime, volumes, served: RankedMutex::new(Rank::VolumeExports, BTreeMap::new()) }
     }
 
-    fn served(&self) -> MutexGuard<'_, BTreeMap<String, Box<dyn ServedVolume>>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    fn served(&self) -> MutexHeld<'_, BTreeMap<String, Box<dyn ServedVolume>>> {
+        self.served.lock_after_panics()
     }
 
     /// Default socket of an exported dataset.

@@ -1,13 +1,14 @@
 //! An imported and mounted pool, for the commands that run in its server.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use format::ObjectId;
 use pool::props::Source;
 use pool::{Dataset, Pool, SnapshotKey};
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 use zpl::session::Notice;
 
 use crate::error::Closed;
@@ -26,13 +27,13 @@ pub struct Live {
     name: String,
     /// As of when the pool was last looked at.
     guid: AtomicU64,
-    pool: Mutex<Option<Arc<Pool>>>,
+    pool: RankedMutex<Option<Arc<Pool>>>,
     mounts: Arc<Mounts>,
     exports: Exports,
     shares: Shares,
     system: SystemShares,
     /// Lock of the one command that changes datasets or properties.
-    turn: Mutex<()>,
+    turn: RankedMutex<()>,
     closing: AtomicBool,
 }
 
@@ -54,11 +55,11 @@ impl Live {
             name: pool.name(),
             guid: AtomicU64::new(pool.guid().0),
             system: SystemShares::new(pool.guid().0),
-            pool: Mutex::new(Some(Arc::new(pool))),
+            pool: RankedMutex::new(Rank::PoolSlot, Some(Arc::new(pool))),
             exports: Exports::new(runtime, volumes),
             mounts,
             shares: Shares::new(files, changed, is_distrusted),
-            turn: Mutex::default(),
+            turn: RankedMutex::new(Rank::CommandTurn, ()),
             closing: AtomicBool::new(false),
         }
     }
@@ -97,25 +98,24 @@ impl Live {
         self.closing.load(Ordering::Acquire)
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Pool>>> {
-        self.pool.lock().expect("the pool's slot is a plain store")
+    fn slot(&self) -> MutexHeld<'_, Option<Arc<Pool>>> {
+        self.pool.lock()
     }
 
     /// Takes the lock for changes of datasets and properties.
-    pub fn turn(&self) -> MutexGuard<'_, ()> {
+    pub fn turn(&self) -> MutexHeld<'_, ()> {
         // A command that panicked left no half-done change, because the jobs of the pool are atomic.
-        self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.turn.lock_after_panics()
     }
 
     /// As [`Live::turn`]; `None` when `stops` says so first.
-    pub fn turn_unless(&self, stops: impl Fn() -> bool) -> Option<MutexGuard<'_, ()>> {
+    pub fn turn_unless(&self, stops: impl Fn() -> bool) -> Option<MutexHeld<'_, ()>> {
         const GLANCE: Duration = Duration::from_millis(5);
         loop {
-            match self.turn.try_lock() {
-                Ok(turn) => return Some(turn),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) if stops() => return None,
-                Err(TryLockError::WouldBlock) => std::thread::sleep(GLANCE),
+            match self.turn.try_lock_after_panics() {
+                Some(turn) => return Some(turn),
+                None if stops() => return None,
+                None => std::thread::sleep(GLANCE),
             }
         }
     }

@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
 
 use pool::private;
 use rustix::fs::OFlags;
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 
 /// A starting server renames a log longer than this, in bytes.
 const LENGTH_MAX: u64 = 8 << 20;
@@ -30,7 +30,8 @@ pub fn to_file(path: &Path) -> io::Result<File> {
         fs::rename(path, path.with_extension("log.old"))?;
     }
     let file = File::from(private::file(path, OFlags::WRONLY | OFlags::APPEND)?);
-    let writer = Mutex::new(Lines(file.try_clone()?));
+    // The library wants the lock of the standard library.
+    let writer = std::sync::Mutex::new(Lines(file.try_clone()?));
     let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).try_init();
     Ok(file)
 }
@@ -42,10 +43,10 @@ struct Missing {
     lines: u64,
 }
 
-static MISSING: Mutex<Option<Missing>> = Mutex::new(None);
+static MISSING: RankedMutex<Option<Missing>> = RankedMutex::new(Rank::LogLines, None);
 
-fn missing() -> MutexGuard<'static, Option<Missing>> {
-    MISSING.lock().expect("no code panics while it counts lines")
+fn missing() -> MutexHeld<'static, Option<Missing>> {
+    MISSING.lock()
 }
 
 /// Why lines are missing in the log; `None` if the last one was written.

@@ -11,12 +11,13 @@ mod outcome;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use front::{MountOptions, MountPoint, Mounted, Mounter};
 use pool::{DatasetInfo, Pool, SnapshotKey};
 use zpl::Filesystem;
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 use zpl::session::Notice;
 
 use crate::Runtime;
@@ -102,13 +103,13 @@ pub(crate) struct Mounts {
     runtime: Runtime,
     mounter: Arc<dyn Mounter>,
     /// Never held during a call to the kernel that may cause a request to this server.
-    table: Mutex<Vec<Mount>>,
+    table: RankedMutex<Vec<Mount>>,
     /// Mounts that other programs unmounted and that are still in use. Locked after `table`.
-    left: Mutex<Vec<left::Left>>,
+    left: RankedMutex<Vec<left::Left>>,
     /// Folders that were made for a mount and are removed with it.
-    made: Mutex<BTreeMap<PathBuf, Identity>>,
+    made: RankedMutex<BTreeMap<PathBuf, Identity>>,
     /// Remarks for the user of the next command.
-    notes: Mutex<Vec<String>>,
+    notes: RankedMutex<Vec<String>>,
     /// An untrusted user may have made the pool, so set-id bits and devices have no effect unless mount options ask for
     /// them.
     is_distrusted: bool,
@@ -119,20 +120,20 @@ impl Mounts {
         Mounts {
             runtime,
             mounter,
-            table: Mutex::default(),
-            left: Mutex::default(),
-            made: Mutex::default(),
-            notes: Mutex::default(),
+            table: RankedMutex::new(Rank::Mounts, Vec::new()),
+            left: RankedMutex::new(Rank::LeftMounts, Vec::new()),
+            made: RankedMutex::default(),
+            notes: RankedMutex::default(),
             is_distrusted,
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Vec<Mount>> {
-        self.table.lock().expect("no code panics while holding the mounts")
+    fn table(&self) -> MutexHeld<'_, Vec<Mount>> {
+        self.table.lock()
     }
 
-    fn made(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Identity>> {
-        self.made.lock().expect("no code panics while holding the folders")
+    fn made(&self) -> MutexHeld<'_, BTreeMap<PathBuf, Identity>> {
+        self.made.lock()
     }
 
     /// The mounts, ordered by path. The paths are the kernel's, without symbolic links.
@@ -354,8 +355,8 @@ impl Mounts {
         std::mem::take(&mut *self.notes())
     }
 
-    fn notes(&self) -> MutexGuard<'_, Vec<String>> {
-        self.notes.lock().expect("no code panics while holding the notes")
+    fn notes(&self) -> MutexHeld<'_, Vec<String>> {
+        self.notes.lock()
     }
 
     /// Mounts all file systems below `top` that should be mounted, parents first.

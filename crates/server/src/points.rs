@@ -10,9 +10,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use front::{MountPoint, Mounted};
+use zpl::rank::{MutexHeld, RankedMutex};
 use zpl::session::{Cover, Covered};
 
 use crate::beneath::{self, Found};
@@ -93,7 +94,7 @@ pub(crate) struct Link {
     /// An unmount of that one does not wait for this link.
     parent: Weak<dyn Mounted>,
     /// `None` when it is hidden.
-    covered: Mutex<Option<Covered>>,
+    covered: RankedMutex<Option<Covered>>,
 }
 
 impl Link {
@@ -110,7 +111,7 @@ impl Link {
             Ok(covered) => Some(Link {
                 place: place.to_owned(),
                 parent: Arc::downgrade(&parent),
-                covered: Mutex::new(Some(covered)),
+                covered: RankedMutex::leaf(Some(covered)),
             }),
             Err(error) => {
                 tracing::warn!(place = %place.display(), %error, "no link is shown");
@@ -127,8 +128,8 @@ impl Link {
         }
     }
 
-    fn covered(&self) -> MutexGuard<'_, Option<Covered>> {
-        self.covered.lock().expect("no code panics while holding the place of a link")
+    fn covered(&self) -> MutexHeld<'_, Option<Covered>> {
+        self.covered.lock()
     }
 
     /// Whether `mount` shows it.

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use pool::{Found, Lease, Pool};
@@ -17,6 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scan::Scans as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use zpl::rank::RankedMutex;
 
 use crate::client::clean_mounts;
 use crate::error::ServeError;
@@ -151,7 +152,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
         live,
         commands,
         started: Instant::now(),
-        state: Mutex::default(),
+        state: RankedMutex::default(),
         quiet: Condvar::new(),
         leases: AtomicUsize::new(0),
         wake,
@@ -213,7 +214,7 @@ struct Server {
     live: Arc<Live>,
     commands: Arc<dyn Commands>,
     started: Instant,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// A connection ended.
     quiet: Condvar,
     leases: AtomicUsize,
@@ -222,10 +223,6 @@ struct Server {
 }
 
 impl Server {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding the connections")
-    }
-
     fn mount(&self, wanted: Option<Overrides>) -> Ready {
         let mut ready = Ready { pid: std::process::id(), ..Ready::default() };
         if let Some(overrides) = wanted {
@@ -272,6 +269,18 @@ impl Server {
         }
     }
 
+    /// Puts a connection into the table; `None` if there are too many.
+    fn enter(&self, stream: UnixStream) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.connections.len() >= CONNECTIONS_MAX {
+            return None;
+        }
+        state.next += 1;
+        let id = state.next;
+        state.connections.insert(id, Connection { stream, stop: None, looks_on: false });
+        Some(id)
+    }
+
     fn take(self: Arc<Self>, stream: UnixStream) -> io::Result<()> {
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
         if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
@@ -279,19 +288,9 @@ impl Server {
         }
         stream.set_read_timeout(Some(SILENCE))?;
         let copy = stream.try_clone()?;
-        let id = {
-            let mut state = self.state();
-            if state.connections.len() >= CONNECTIONS_MAX {
-                return wire::send(
-                    &stream,
-                    &Reply::Refused(Refusal::Other("too many connections".into())),
-                    &[],
-                );
-            }
-            state.next += 1;
-            let id = state.next;
-            state.connections.insert(id, Connection { stream: copy, stop: None, looks_on: false });
-            id
+        let Some(id) = self.enter(copy) else {
+            let refusal = Refusal::Other("too many connections".into());
+            return wire::send(&stream, &Reply::Refused(refusal), &[]);
         };
         let server = self.clone();
         let thread = std::thread::Builder::new().name("cenote-client".into()).spawn(move || {
@@ -301,11 +300,11 @@ impl Server {
                 Ok(Err(error)) => tracing::debug!(%error, "a connection broke off"),
                 Err(_) => tracing::error!("a request was not completed: an invariant was found broken"),
             }
-            server.state().connections.remove(&id);
+            server.state.lock().connections.remove(&id);
             server.quiet.notify_all();
         });
         if thread.is_err() {
-            self.state().connections.remove(&id);
+            self.state.lock().connections.remove(&id);
         }
         thread.map(drop)
     }
@@ -392,7 +391,7 @@ impl Server {
             Err(error) => return Reply::Refused(Refusal::Other(error.to_string())),
         };
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.ending.is_some() {
                 return Reply::Refused(Refusal::Stopping);
             }
@@ -413,7 +412,7 @@ impl Server {
             watch(stream, &done, &stop);
             worker.join().unwrap_or_else(Err)
         });
-        if let Some(connection) = self.state().connections.get_mut(&id) {
+        if let Some(connection) = self.state.lock().connections.get_mut(&id) {
             connection.stop = None;
         }
         match status {
@@ -431,7 +430,7 @@ impl Server {
             without_xattrs: self.live.without_xattrs(),
             within: self.live.shown_within(),
             keys: self.live.pool().map(|pool| pool.loaded_keys()).unwrap_or_default(),
-            commands: self.state().connections.values().filter(|c| c.stop.is_some()).count(),
+            commands: self.state.lock().connections.values().filter(|c| c.stop.is_some()).count(),
             leases: self.leases.load(Ordering::Relaxed),
         }
     }
@@ -456,7 +455,7 @@ impl Server {
         }
         drop(pool);
         let working = {
-            let state = self.state();
+            let state = self.state.lock();
             let mut others = state.connections.iter().filter(|(other, c)| **other != id && c.stop.is_some());
             others.any(|(_, connection)| !connection.looks_on)
         };
@@ -470,7 +469,7 @@ impl Server {
         };
         let pool = self.live.close(stop.force, LETTING_GO)?;
         drop(turn);
-        self.state().ending = Some(Ending { pool, stop, asker, lost });
+        self.state.lock().ending = Some(Ending { pool, stop, asker, lost });
         // The eventfd counts to far more than one.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         Ok(())
@@ -479,7 +478,7 @@ impl Server {
     /// Asks all commands to stop, and waits for them for a limited time.
     fn stop_commands(&self) {
         let until = Instant::now() + PATIENCE;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             let running: Vec<_> = state.connections.values().filter_map(|c| c.stop.clone()).collect();
             let left = until.saturating_duration_since(Instant::now());
@@ -489,7 +488,7 @@ impl Server {
             running.iter().for_each(|stop| stop.store(true, Ordering::Relaxed));
             drop(state);
             std::thread::sleep(Duration::from_millis(20).min(left));
-            state = self.state();
+            state = self.state.lock();
         }
     }
 
@@ -529,17 +528,16 @@ impl Server {
 
     /// Closes everything.
     fn finish(&self) -> Result<(), ServeError> {
-        let Some(Ending { pool, stop, asker, lost }) = self.state().ending.take() else { return Ok(()) };
+        let Some(Ending { pool, stop, asker, lost }) = self.state.lock().ending.take() else { return Ok(()) };
         // Other readers lose their leases; all commands have ended.
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for connection in state.connections.values() {
             let _ = connection.stream.shutdown(std::net::Shutdown::Read);
         }
         let until = Instant::now() + PATIENCE;
         while !state.connections.is_empty() && Instant::now() < until {
-            let wait = Duration::from_millis(100);
-            state =
-                self.quiet.wait_timeout(state, wait).expect("no code panics while holding the connections").0;
+            let wait = |state| self.quiet.wait_timeout(state, Duration::from_millis(100));
+            state = state.wait(|state| wait(state).expect("no code panics while holding the connections").0);
         }
         drop(state);
         if let Some(command) = &stop.command {

@@ -3,15 +3,15 @@
 //! From:   the properties `sharenfs` and `cenote:nfs` of each file system, and commands (`zfs share`, `cenote export --nfs`).
 //! To:     a front end ([`FileServer`]), which serves the clients.
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use front::{Address, ChangeListener, FileExport, FilePort, FileServer, SharedFiles, StartError};
+use front::{Address, ChangeListener, FileExport, FilePort, FileServer, HeldOff, SharedFiles, StartError};
 use pool::props::{DatasetKind, Source, Value, dataset as props};
 use pool::{DatasetInfo, Pool};
 use zpl::Filesystem;
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::exports::Exported;
 
@@ -107,12 +107,12 @@ pub(crate) struct Shares {
     changed: ChangeListener,
     /// An untrusted user may have made the pool: its properties alone share nothing.
     is_distrusted: bool,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
 }
 
 /// While this value exists, clients of some file systems wait.
 pub struct HeldShares {
-    _held: Vec<Box<dyn Any + Send>>,
+    _held: Vec<Box<dyn HeldOff>>,
 }
 
 impl std::fmt::Debug for HeldShares {
@@ -208,11 +208,11 @@ fn wanted(pool: &Pool, info: &DatasetInfo, port: u16) -> Result<Wanted, ShareErr
 
 impl Shares {
     pub(crate) fn new(files: Arc<dyn FileServer>, changed: ChangeListener, is_distrusted: bool) -> Shares {
-        Shares { files, changed, is_distrusted, state: Mutex::default() }
+        Shares { files, changed, is_distrusted, state: RankedMutex::new(Rank::Shares, State::default()) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexHeld<'_, State> {
+        self.state.lock_after_panics()
     }
 
     pub(crate) fn take_failed(&self) -> Vec<(String, ShareError)> {

@@ -10,10 +10,10 @@ mod usershares;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use exports_file::{Line, Owner, escaped, lines, put};
 use usershares::Usershares;
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::shares::{ShareError, is_below};
 
@@ -62,7 +62,7 @@ struct State {
 /// Those of one pool.
 pub(crate) struct SystemShares {
     pool: u64,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
 }
 
 /// File systems that are not shared, and why.
@@ -87,11 +87,11 @@ fn is_root() -> bool {
 impl SystemShares {
     /// Those of the pool with this guid.
     pub(crate) fn new(pool: u64) -> SystemShares {
-        SystemShares { pool, state: Mutex::default() }
+        SystemShares { pool, state: RankedMutex::new(Rank::SystemShares, State::default()) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexHeld<'_, State> {
+        self.state.lock_after_panics()
     }
 
     /// Whether the properties ask for nothing.

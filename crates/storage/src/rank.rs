@@ -1,14 +1,51 @@
 //! The order of locks (ARCHITECTURE.md), checked in debug builds whenever a lock is taken.
 //!
-//! From:   the functions that take a lock: one for each lock.
+//! From:   the functions that take a lock: one for each lock. Crates above `pool` keep their locks in [`RankedMutex`] and
+//!         [`RankedRwLock`].
 //! To:     a panic of a thread that takes an outer lock while it holds an inner one. Two such threads could wait for each
 //!         other for ever; this shows the fault without the second thread.
 
+mod locks;
+
 use std::ops::{Deref, DerefMut};
+
+pub use locks::{MutexHeld, RankedMutex, RankedRwLock, ReadHeld, WriteHeld};
 
 /// Locks in their order: outer locks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
+    /// The turn of the one command of a server that changes datasets or properties.
+    CommandTurn,
+    /// Volumes that a server exports.
+    VolumeExports,
+    /// File systems that a server shares.
+    Shares,
+    /// File systems that servers of the system are told to share.
+    SystemShares,
+    /// The mounts of a server.
+    Mounts,
+    /// Mounts that other programs unmounted and that are still in use.
+    LeftMounts,
+    /// The pool of a server, until it is exported.
+    PoolSlot,
+    /// The clients of a service.
+    Clients,
+    /// The turn to open a file system for clients of NFS.
+    ExportOpening,
+    /// The side of a connection of an NFS client that calls are read from.
+    NextCall,
+    /// The side of a connection of an NBD client that replies are written to; some are read piece by piece meanwhile.
+    Replies,
+    /// The directory in whose place a file system without a mount of its own is shown.
+    Covered,
+    /// File systems that are shown in place of directories of a mount; that of the outer one comes first.
+    Trees,
+    /// The snapshots that a mount has open.
+    OpenSnapshots,
+    /// The value of `snapdir` that the kernel knows.
+    SnapdirTold,
+    /// The volumes whose files the kernel knows.
+    KnownVolumes,
     /// The turn to begin or end a scrub.
     ScrubTurn,
     /// What the crate `zpl` keeps of one open dataset, while it is made.
@@ -25,6 +62,8 @@ pub enum Rank {
     Nodes,
     /// The DSL of a pool.
     Dsl,
+    /// The layouts of attributes in a file system.
+    Layouts,
     /// A ZAP.
     Zap,
     /// The state of the txgs.
@@ -77,12 +116,16 @@ pub enum Rank {
     Held,
     /// Writes on their way to devices.
     Flight,
+    /// Every lock above `pool` that is held only to read or change values in memory, and under which no other lock is taken.
+    Leaf,
+    /// Lines that are missing in the log of a server. Messages are logged under any lock.
+    LogLines,
 }
 
 impl Rank {
     /// Several locks of this kind are taken in one order of their own.
     fn is_several(self) -> bool {
-        matches!(self, Rank::Names | Rank::Nodes)
+        matches!(self, Rank::Trees | Rank::Names | Rank::Nodes)
     }
 }
 
@@ -153,6 +196,12 @@ impl<G> Ranked<G> {
         held::enter(rank);
         let held = Held(rank);
         Ranked { guard: lock(), held }
+    }
+
+    /// As [`Ranked::lock`]; `None` if `lock` gives none.
+    fn try_lock(rank: Rank, lock: impl FnOnce() -> Option<G>) -> Option<Ranked<G>> {
+        let Ranked { guard, held } = Ranked::lock(rank, lock);
+        guard.map(|guard| Ranked { guard, held })
     }
 
     /// Passes the guard through `wait`, which releases the lock for a time.

@@ -7,8 +7,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 
+use dmu::rank::{Rank, RankedRwLock};
 use dmu::{Object, Objset, Tx, zap};
 use format::sa::{self, Attribute, Header, Registry};
 use format::zap::Value;
@@ -17,7 +18,6 @@ use format::{Corrupt, ObjectId, ObjectType, dnode};
 
 use crate::{Error, Result, legacy};
 
-const POISON: &str = "the attribute tables are replaced whole";
 /// Bytes of a spill block are a multiple of this.
 const SECTOR: usize = 512;
 
@@ -36,7 +36,7 @@ const OPTIONAL: [Attribute; 7] = [
 pub(crate) struct Tables {
     registry_object: Arc<Object>,
     layouts_object: Arc<Object>,
-    state: RwLock<State>,
+    state: RankedRwLock<State>,
 }
 
 struct State {
@@ -68,7 +68,7 @@ impl Tables {
         zap::create_fat(&layouts_object, tx, salt(), 0)?;
         let state =
             State { registry: Arc::new(registry), sequences: HashMap::new(), numbers: HashMap::new() };
-        Ok(Tables { registry_object, layouts_object, state: RwLock::new(state) })
+        Ok(Tables { registry_object, layouts_object, state: RankedRwLock::new(Rank::Layouts, state) })
     }
 
     /// Reads the registry and the layouts, which the SA master node `master` names.
@@ -105,15 +105,15 @@ impl Tables {
             sequences.insert(number, sequence);
         }
         let state = State { registry: Arc::new(registry), sequences, numbers };
-        Ok(Tables { registry_object, layouts_object, state: RwLock::new(state) })
+        Ok(Tables { registry_object, layouts_object, state: RankedRwLock::new(Rank::Layouts, state) })
     }
 
     fn registry(&self) -> Arc<Registry> {
-        self.state.read().expect(POISON).registry.clone()
+        self.state.read().registry.clone()
     }
 
     fn sequence(&self, number: u16) -> Result<Arc<[u16]>, Corrupt> {
-        let state = self.state.read().expect(POISON);
+        let state = self.state.read();
         state.sequences.get(&number).cloned().ok_or(Corrupt::new("SA layout number", number.into()))
     }
 
@@ -163,7 +163,7 @@ impl Tables {
 
     /// Registers attributes that an old file system lacks.
     fn register(&self, tx: &Tx) -> Result<Arc<Registry>> {
-        let mut state = self.state.write().expect(POISON);
+        let mut state = self.state.write();
         let mut registry = Registry::clone(&state.registry);
         let known = registry.entries().len();
         for attribute in OPTIONAL {
@@ -179,10 +179,10 @@ impl Tables {
 
     /// The number of a sequence of attributes, registered if it is new.
     fn layout(&self, tx: &Tx, sequence: Vec<u16>) -> Result<u16> {
-        if let Some(&number) = self.state.read().expect(POISON).numbers.get(sequence.as_slice()) {
+        if let Some(&number) = self.state.read().numbers.get(sequence.as_slice()) {
             return Ok(number);
         }
-        let mut state = self.state.write().expect(POISON);
+        let mut state = self.state.write();
         if let Some(&number) = state.numbers.get(sequence.as_slice()) {
             return Ok(number);
         }

@@ -1,9 +1,9 @@
 //! An open file system.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::Arc;
 
-use dmu::rank::{Rank, Ranked};
+use dmu::rank::{MutexHeld, Rank, RankedMutex, RankedRwLock};
 use dmu::{Object, Objset, zap};
 use format::objset::{FLAG_PROJECT_QUOTA, ObjsetType};
 use format::zap::Value;
@@ -58,7 +58,7 @@ pub(crate) struct Inner {
     pub(crate) normalization: u64,
     pub(crate) case: Case,
     pub(crate) utf8_only: bool,
-    pub(crate) quotas: RwLock<Option<Arc<Quotas>>>,
+    pub(crate) quotas: RankedRwLock<Option<Arc<Quotas>>>,
     pub(crate) pending: Pending,
     /// New files and directories get a project id where nodes have system attributes.
     counts_projects: bool,
@@ -67,9 +67,9 @@ pub(crate) struct Inner {
     /// Locks of all objects, for changes of their attributes and contents.
     pub(crate) nodes: Locks,
     /// Held while a directory moves to another parent, so that no circle of directories can arise.
-    renames: Mutex<()>,
+    renames: RankedMutex<()>,
     /// The objects that are open.
-    handles: Mutex<HashMap<ObjectId, Opened>>,
+    handles: RankedMutex<HashMap<ObjectId, Opened>>,
 }
 
 /// How an object is open.
@@ -121,13 +121,13 @@ impl Inner {
             normalization: value(master::NORMALIZATION)?.unwrap_or(0),
             case,
             utf8_only: value(master::UTF8ONLY)?.unwrap_or(0) != 0,
-            quotas: RwLock::default(),
+            quotas: RankedRwLock::default(),
             pending: Pending::default(),
             counts_projects: phys.flags & FLAG_PROJECT_QUOTA != 0,
             names: Locks::new(Rank::Names),
             nodes: Locks::new(Rank::Nodes),
-            renames: Mutex::default(),
-            handles: Mutex::default(),
+            renames: RankedMutex::new(Rank::Renames, ()),
+            handles: RankedMutex::new(Rank::Handles, HashMap::new()),
             attributes: Attributes::new(version, tables),
             dataset,
             objset,
@@ -206,9 +206,8 @@ impl Filesystem {
     }
 
     /// Held while a directory moves to another parent: no other directory moves meanwhile.
-    pub(crate) fn rename_turn(&self) -> Ranked<MutexGuard<'_, ()>> {
-        let lock = || self.inner.renames.lock().expect("no code panics while holding the rename lock");
-        Ranked::lock(Rank::Renames, lock)
+    pub(crate) fn rename_turn(&self) -> MutexHeld<'_, ()> {
+        self.inner.renames.lock()
     }
 
     /// Blocks the caller as the write throttle demands. A change calls this before it takes locks, so that no other thread
@@ -256,8 +255,7 @@ impl Filesystem {
         self.inner.attributes.store(object, tx, znode)
     }
 
-    pub(crate) fn handles(&self) -> Ranked<MutexGuard<'_, HashMap<ObjectId, Opened>>> {
-        let lock = || self.inner.handles.lock().expect("no code panics while holding the table of handles");
-        Ranked::lock(Rank::Handles, lock)
+    pub(crate) fn handles(&self) -> MutexHeld<'_, HashMap<ObjectId, Opened>> {
+        self.inner.handles.lock()
     }
 }

@@ -55,6 +55,7 @@ mod xattr_log;
 pub use clone::Place;
 pub use create::NewNode;
 pub use dir::{CONTROL, DirEntry, NAME_MAX, Name};
+pub use dmu::rank;
 pub use error::{Error, NotCloned, Result};
 pub use format::znode::{Time, pflags};
 pub use format::{Guid, ObjectId};

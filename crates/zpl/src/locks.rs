@@ -3,36 +3,32 @@
 //! Order, everywhere: the rename lock, then directories' names ([`Locks`] of names, several at once in order of shard), then
 //! nodes (the same), then a transaction. A thread that holds a transaction takes none of these locks.
 
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-use dmu::rank::{Rank, Ranked};
+use dmu::rank::{Rank, RankedRwLock, ReadHeld, WriteHeld};
 use format::ObjectId;
 
 /// How many locks objects share.
 pub(crate) const SHARDS: usize = 512;
-const POISON: &str = "the locks guard no memory that a panic could leave half changed";
 
 /// A held lock of an object. Other threads cannot change its state meanwhile.
-pub(crate) type Guard<'a> = Ranked<RwLockWriteGuard<'a, ()>>;
+pub(crate) type Guard<'a> = WriteHeld<'a, ()>;
 
 /// Locks of objects. Several objects may share a lock, so a caller that needs several locks takes them in one call.
 pub(crate) struct Locks {
-    rank: Rank,
-    shards: Box<[RwLock<()>]>,
+    shards: Box<[RankedRwLock<()>]>,
 }
 
 impl Locks {
     /// Locks of one kind.
     pub(crate) fn new(rank: Rank) -> Locks {
-        Locks { rank, shards: (0..SHARDS).map(|_| RwLock::new(())).collect() }
+        Locks { shards: (0..SHARDS).map(|_| RankedRwLock::new(rank, ())).collect() }
     }
 
     fn shard(id: ObjectId) -> usize {
         (id.0 % SHARDS as u64) as usize
     }
 
-    pub(crate) fn read(&self, id: ObjectId) -> Ranked<RwLockReadGuard<'_, ()>> {
-        Ranked::lock(self.rank, || self.shards[Locks::shard(id)].read().expect(POISON))
+    pub(crate) fn read(&self, id: ObjectId) -> ReadHeld<'_, ()> {
+        self.shards[Locks::shard(id)].read()
     }
 
     pub(crate) fn write(&self, id: ObjectId) -> Guard<'_> {
@@ -40,7 +36,7 @@ impl Locks {
     }
 
     fn write_shard(&self, shard: usize) -> Guard<'_> {
-        Ranked::lock(self.rank, || self.shards[shard].write().expect(POISON))
+        self.shards[shard].write()
     }
 
     /// All of them, each shard once.

@@ -5,9 +5,9 @@
 //!         same [`Dataset`], and knows nothing of these values.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use dmu::rank::{Rank, Ranked};
+use dmu::rank::{Rank, RankedMutex};
 use format::ObjectId;
 use pool::Dataset;
 
@@ -18,7 +18,7 @@ const ENTRIES_MIN: usize = 64;
 
 /// The open datasets of one kind, and a `T` for each.
 pub(crate) struct OpenTable<T> {
-    table: Mutex<Table<T>>,
+    table: RankedMutex<Table<T>>,
 }
 
 struct Table<T> {
@@ -37,11 +37,13 @@ struct Entry<T> {
 }
 
 /// The lock is held while the `T` of the dataset is made, so that it is made once.
-struct Slot<T>(Mutex<Weak<T>>);
+struct Slot<T>(RankedMutex<Weak<T>>);
 
 impl<T> OpenTable<T> {
     pub(crate) const fn new() -> OpenTable<T> {
-        OpenTable { table: Mutex::new(Table { entries: BTreeMap::new(), count: 0, limit: ENTRIES_MIN }) }
+        OpenTable {
+            table: RankedMutex::leaf(Table { entries: BTreeMap::new(), count: 0, limit: ENTRIES_MIN }),
+        }
     }
 
     /// Returns the `T` of `dataset`. `open` makes it if it has no user.
@@ -51,7 +53,7 @@ impl<T> OpenTable<T> {
     pub(crate) fn share(&self, dataset: &Arc<Dataset>, open: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         let slot = self.slot(dataset);
         // A caller that panicked while it made the value stored nothing.
-        let mut known = Ranked::lock(Rank::Opened, || slot.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut known = slot.0.lock_after_panics();
         if let Some(known) = known.upgrade() {
             return Ok(known);
         }
@@ -60,19 +62,15 @@ impl<T> OpenTable<T> {
         Ok(made)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table<T>> {
-        self.table.lock().expect("no code panics while holding the table of what is open")
-    }
-
     fn slot(&self, dataset: &Arc<Dataset>) -> Arc<Slot<T>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let is_it = |entry: &&Entry<T>| std::ptr::eq(entry.dataset.as_ptr(), Arc::as_ptr(dataset));
         let known = table.entries.get(&dataset.id()).and_then(|entries| entries.iter().find(is_it));
         if let Some(entry) = known {
             return entry.slot.clone();
         }
         table.forget_closed();
-        let slot = Arc::new(Slot(Mutex::new(Weak::new())));
+        let slot = Arc::new(Slot(RankedMutex::new(Rank::Opened, Weak::new())));
         let entry = Entry { dataset: Arc::downgrade(dataset), slot: slot.clone() };
         table.entries.entry(dataset.id()).or_default().push(entry);
         table.count += 1;

@@ -5,9 +5,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
-use dmu::rank::{Rank, Ranked};
+use dmu::rank::{MutexHeld, Rank, RankedMutex};
 use format::Txg;
 
 use crate::owner::{Amount, Owner};
@@ -19,17 +18,21 @@ pub(crate) type Account = (Owner, Amount, u64);
 type Added = HashMap<Account, Vec<(Txg, u64)>>;
 
 /// The unsynced additions to each account, and the newest txg in which something was freed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pending {
-    added: Mutex<Added>,
+    added: RankedMutex<Added>,
     freed_in: AtomicU64,
 }
 
+impl Default for Pending {
+    fn default() -> Pending {
+        Pending { added: RankedMutex::new(Rank::Pending, Added::default()), freed_in: AtomicU64::default() }
+    }
+}
+
 impl Pending {
-    fn added(&self) -> Ranked<MutexGuard<'_, Added>> {
-        Ranked::lock(Rank::Pending, || {
-            self.added.lock().expect("no code panics while holding the pending use")
-        })
+    fn added(&self) -> MutexHeld<'_, Added> {
+        self.added.lock()
     }
 
     /// Adds `amount` in `txg`. `synced` is the newest txg on disk.

@@ -7,8 +7,9 @@
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 
+use dmu::rank::{MutexHeld, RankedMutex};
 use dmu::{Object, Objset, Record};
 
 /// What reading a block gave.
@@ -26,14 +27,14 @@ struct State {
 }
 
 struct Lane {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// A worker has finished a block.
     finished: Condvar,
 }
 
 impl Lane {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding a lane")
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// For a worker: reads the next block that no thread has started.
@@ -83,7 +84,7 @@ impl ReadAhead {
             done: BTreeMap::new(),
             reader_waits: false,
         };
-        let lane = Arc::new(Lane { state: Mutex::new(state), finished: Condvar::new() });
+        let lane = Arc::new(Lane { state: RankedMutex::leaf(state), finished: Condvar::new() });
         let (blkids, broken) = (VecDeque::new(), None);
         ReadAhead { lane, objset, object, window, next: Some(0), end, blkids, turn: 0, broken }
     }
@@ -130,9 +131,10 @@ impl ReadAhead {
         }
     }
 
-    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&'a self, mut state: MutexHeld<'a, State>) -> MutexHeld<'a, State> {
         state.reader_waits = true;
-        let mut state = self.lane.finished.wait(state).expect("no code panics while holding a lane");
+        let wait = |state| self.lane.finished.wait(state).expect("no code panics while holding a lane");
+        let mut state = state.wait(wait);
         state.reader_waits = false;
         state
     }

@@ -28,7 +28,7 @@ mod spaces;
 mod xattrs;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 pub use crate::Name;
 pub use access::Opening;
@@ -48,6 +48,7 @@ pub use spaces::is_acl;
 
 use crate::streams::Streams;
 use crate::{Error, Filesystem, ObjectId, Result};
+use dmu::rank::RankedRwLock;
 use links::Links;
 use settings::Live;
 
@@ -69,7 +70,7 @@ pub struct Session {
     // Rust drops it before `fs`: it waits for reads that have begun.
     streams: Streams,
     /// `None` while it is being replaced (no call runs then), or if it could not be opened again.
-    fs: RwLock<Option<Filesystem>>,
+    fs: RankedRwLock<Option<Filesystem>>,
     /// Its root, which an exchange keeps.
     root: ObjectId,
     checks: Checks,
@@ -104,7 +105,7 @@ impl Session {
             heeds_acls: AtomicBool::new(checks != Checks::Kernel),
             cache: OnceLock::new(),
             streams: Streams::default(),
-            fs: RwLock::new(Some(fs)),
+            fs: RankedRwLock::leaf(Some(fs)),
         }
     }
 
@@ -123,7 +124,7 @@ impl Session {
             heeds_acls: AtomicBool::new(self.heeds_acls()),
             cache: OnceLock::new(),
             streams: Streams::default(),
-            fs: RwLock::new(Some(fs)),
+            fs: RankedRwLock::leaf(Some(fs)),
         }
     }
 
@@ -132,13 +133,13 @@ impl Session {
     /// # Errors
     /// [`Error::Closed`]: it could not be opened again after it was replaced.
     pub fn fs(&self) -> Result<Filesystem> {
-        let fs = self.fs.read().unwrap_or_else(PoisonError::into_inner);
+        let fs = self.fs.read_after_panics();
         fs.clone().ok_or(Error::Closed)
     }
 
     /// Replaces the file system by another one or none. Returns the old one.
     pub fn put_fs(&self, fs: Option<Filesystem>) -> Option<Filesystem> {
-        std::mem::replace(&mut *self.fs.write().unwrap_or_else(PoisonError::into_inner), fs)
+        std::mem::replace(&mut *self.fs.write_after_panics(), fs)
     }
 
     /// The root directory.

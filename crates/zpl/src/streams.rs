@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 
+use dmu::rank::{MutexHeld, RankedMutex};
 use dmu::{Object, Objset};
 use format::ObjectId;
 
@@ -70,14 +71,14 @@ struct State {
 
 #[derive(Default)]
 struct Lane {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// A worker has finished a block.
     finished: Condvar,
 }
 
 impl Lane {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding a lane")
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// For a worker: reads the next block that no thread has started.
@@ -101,7 +102,7 @@ impl Lane {
 pub(crate) struct Streams {
     lane: Arc<Lane>,
     /// In the order of their last reads.
-    table: Mutex<VecDeque<Stream>>,
+    table: RankedMutex<VecDeque<Stream>>,
 }
 
 impl Streams {
@@ -127,7 +128,7 @@ impl Streams {
 
     /// The blocks to read ahead after a read from `offset` to `end`.
     fn wanted(&self, file: ObjectId, offset: u64, end: u64, facts: &Facts) -> Range<u64> {
-        let mut table = self.table.lock().expect("no code panics while holding the streams");
+        let mut table = self.table.lock();
         let found = table.iter().rposition(|stream| stream.takes(file, offset));
         let (stream, wanted) = match found.and_then(|index| table.remove(index)) {
             Some(mut stream) => {
@@ -155,7 +156,8 @@ impl Drop for Streams {
         let mut state = self.lane.lock();
         state.todo.clear();
         while state.reading > 0 {
-            state = self.lane.finished.wait(state).expect("no code panics while holding a lane");
+            let wait = |state| self.lane.finished.wait(state).expect("no code panics while holding a lane");
+            state = state.wait(wait);
         }
     }
 }
@@ -197,7 +199,7 @@ mod tests {
         let blocks: Vec<u64> =
             order.iter().flat_map(|turn| read(&streams, FILE, turn * MIB, 1 << 30)).collect();
         assert!(blocks.is_sorted_by(|one, next| one < next), "no block is read twice: {blocks:?}");
-        assert_eq!(streams.table.lock().unwrap().len(), 1);
+        assert_eq!(streams.table.lock().len(), 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 pub mod dependencies;
 pub mod exceptions;
+pub mod locks;
 pub mod modules;
 pub mod packaging;
 pub mod size;
@@ -36,6 +37,8 @@ pub fn rules(crates: &[source::Crate]) -> Vec<(&'static str, Vec<Finding>)> {
         ("silenced_lint", files().flat_map(text::silenced_lints).collect()),
         ("included_from_outside", crates.iter().flat_map(packaging::included_from_outside).collect()),
         ("tests_need_a_release", crates.iter().flat_map(packaging::tests_need_a_release).collect()),
+        ("bare_lock", crates.iter().flat_map(locks::bare_locks).collect()),
+        ("lock_order", locks::order_on_the_map(&source::root(), crates)),
         ("unused_dependency", crates.iter().flat_map(dependencies::unused).collect()),
     ]
 }

@@ -2,12 +2,13 @@
 //!
 //! If this process is not the pool's server, nothing of the pool is mounted and there is nothing to do.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use pool::props::Value;
 use pool::props::dataset as props;
 use pool::{Dataset, DatasetInfo, Pool};
 use server::{BeginError, Change, Exchanged, Kind, Live, MountError, Overrides, Report, Unmounted};
+use zpl::rank::MutexHeld;
 
 use super::Call;
 use super::not_shared::not_shared;
@@ -26,7 +27,7 @@ impl Call<'_> {
     ///
     /// # Errors
     /// As [`Served::turn`].
-    pub fn turn(&self) -> Result<Option<MutexGuard<'_, ()>>, Failure> {
+    pub fn turn(&self) -> Result<Option<MutexHeld<'_, ()>>, Failure> {
         self.around.served.as_ref().map(Served::turn).transpose()
     }
 }

@@ -5,10 +5,11 @@
 //! Where too many are open, the kernel is asked to forget the one that was not entered for longest.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use fuser::{Errno, FileAttr, Generation, INodeNo};
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 use zpl::session::{Folder, Notice, Numbers, SNAPSHOT, Slot, root_of};
 use zpl::{CONTROL, ObjectId, SnapDir, SnapshotEntry, SnapshotKey};
 
@@ -38,9 +39,9 @@ pub(crate) struct Snapshots {
     seeker: Arc<Seeker>,
     this: Weak<Snapshots>,
     threads: usize,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// The value of `snapdir` that the kernel knows.
-    told: Mutex<SnapDir>,
+    told: RankedMutex<SnapDir>,
     /// Where it is mounted, once it is.
     place: OnceLock<(PathBuf, Device)>,
 }
@@ -52,8 +53,9 @@ impl Snapshots {
         threads: usize,
         places: Arc<Places>,
     ) -> Arc<Snapshots> {
-        let told = Mutex::new(head.fs().map_or(SnapDir::Hidden, |fs| fs.snapdir()));
-        let (state, place) = (Mutex::new(State::new(places)), OnceLock::new());
+        let told = head.fs().map_or(SnapDir::Hidden, |fs| fs.snapdir());
+        let told = RankedMutex::new(Rank::SnapdirTold, told);
+        let state = RankedMutex::new(Rank::OpenSnapshots, State::new(places));
         let volumes = Volumes::new(head.clone());
         Arc::new_cyclic(|this| Snapshots {
             head,
@@ -63,7 +65,7 @@ impl Snapshots {
             threads,
             state,
             told,
-            place,
+            place: OnceLock::new(),
         })
     }
 
@@ -73,8 +75,8 @@ impl Snapshots {
         let _ = self.place.set((point.to_owned(), device));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding the open snapshots")
+    fn state(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// Opens a snapshot, if it is not open. `called` is its name, as far as is known.
@@ -338,7 +340,7 @@ impl Snapshots {
     /// The property `snapdir` may have changed.
     pub(crate) fn look_at_property(&self) {
         let Ok(fs) = self.head.fs() else { return };
-        let mut told = self.told.lock().expect("no code panics while holding what was told");
+        let mut told = self.told.lock();
         let now = fs.snapdir();
         let changed = std::mem::replace(&mut *told, now) != now;
         drop(told);

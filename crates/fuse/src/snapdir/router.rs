@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -15,6 +15,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
+use zpl::rank::RankedRwLock;
 use zpl::session::{Folder, Node, SNAPSHOT, Slot, is_acl};
 use zpl::{CONTROL, ObjectId, Session};
 
@@ -39,26 +40,26 @@ pub(crate) struct Router {
 
 /// The file systems that are shown within a mount, wherever in it, by their places.
 pub(crate) struct Others {
-    routers: RwLock<HashMap<Slot, Arc<Router>>>,
+    routers: RankedRwLock<HashMap<Slot, Arc<Router>>>,
     pub(crate) places: Arc<Places>,
 }
 
 impl Others {
     pub(crate) fn new(places: Arc<Places>) -> Others {
-        Others { routers: RwLock::default(), places }
+        Others { routers: RankedRwLock::default(), places }
     }
 
     pub(crate) fn put(&self, slot: Slot, router: Router) {
-        let mut routers = self.routers.write().expect("no code panics while holding the routers");
+        let mut routers = self.routers.write();
         routers.insert(slot, Arc::new(router));
     }
 
     pub(crate) fn take_out(&self, slot: Slot) -> Option<Arc<Router>> {
-        self.routers.write().expect("no code panics while holding the routers").remove(&slot)
+        self.routers.write().remove(&slot)
     }
 
     fn get(&self, slot: Slot) -> Option<Arc<Router>> {
-        self.routers.read().expect("no code panics while holding the routers").get(&slot).cloned()
+        self.routers.read().get(&slot).cloned()
     }
 
     /// Whom the nodes at `slot` belong to; `None`: to the file system that is mounted.
@@ -77,8 +78,7 @@ impl Others {
 
     /// The mount ends.
     fn clear(&self) {
-        let routers =
-            std::mem::take(&mut *self.routers.write().expect("no code panics while holding the routers"));
+        let routers = std::mem::take(&mut *self.routers.write());
         routers.values().for_each(|router| router.end());
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
@@ -14,6 +14,7 @@ use fuser::{
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 use zpl::session::{Folder, file_of};
 use zpl::{ObjectId, SnapshotKey, Volume};
 
@@ -33,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The volumes whose files the kernel knows.
 pub(crate) struct Volumes {
     head: Arc<Shared>,
-    known: Mutex<HashMap<ObjectId, Known>>,
+    known: RankedMutex<HashMap<ObjectId, Known>>,
 }
 
 struct Known {
@@ -47,11 +48,11 @@ struct Known {
 
 impl Volumes {
     pub(crate) fn new(head: Arc<Shared>) -> Volumes {
-        Volumes { head, known: Mutex::default() }
+        Volumes { head, known: RankedMutex::new(Rank::KnownVolumes, HashMap::new()) }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<ObjectId, Known>> {
-        self.known.lock().expect("no code panics while holding the volumes")
+    fn known(&self) -> MutexHeld<'_, HashMap<ObjectId, Known>> {
+        self.known.lock()
     }
 
     fn number(&self, id: ObjectId) -> INodeNo {

@@ -8,9 +8,10 @@
 //! not see that cache. So the old session is mounted once more; where that cannot be, a file system is mounted again
 //! only when the old session is over.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use front::Mounted;
+use zpl::rank::MutexHeld;
 
 use super::{BUSY_PAUSES, Mount, MountError, Mounts, Unmounted};
 use crate::mountinfo;
@@ -22,8 +23,8 @@ pub(super) struct Left {
 }
 
 impl Mounts {
-    fn left(&self) -> MutexGuard<'_, Vec<Left>> {
-        self.left.lock().expect("no code panics while holding the mounts that are out of sight")
+    fn left(&self) -> MutexHeld<'_, Vec<Left>> {
+        self.left.lock()
     }
 
     /// Removes mounts from the table that other programs unmounted.

@@ -42,7 +42,7 @@ fn server(folder: &Path) -> Option<Arc<Server>> {
         live,
         commands: Arc::new(NoCommands),
         started: Instant::now(),
-        state: Mutex::default(),
+        state: RankedMutex::default(),
         quiet: Condvar::new(),
         leases: AtomicUsize::new(0),
         wake: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),

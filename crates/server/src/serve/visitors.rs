@@ -12,12 +12,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use zpl::rank::RankedMutex;
 
 use super::{Server, sockets};
 use crate::visitors::{self, Answer, OUTPUT_MAX, PROTOCOL, Question, READER, Timed};
@@ -37,7 +38,7 @@ const TURNING_AWAY: Duration = Duration::from_millis(10);
 
 /// How many questions of each user are being answered.
 #[derive(Clone, Default)]
-struct Asking(Arc<Mutex<BTreeMap<u32, usize>>>);
+struct Asking(Arc<RankedMutex<BTreeMap<u32, usize>>>);
 
 /// Permission to ask one question; given back when it is dropped.
 struct Permit {
@@ -48,7 +49,7 @@ struct Permit {
 impl Asking {
     /// `None` when this user, or all together, ask too much.
     fn permit(&self, user: u32) -> Option<Permit> {
-        let mut by_user = self.0.lock().expect("no code panics while counting");
+        let mut by_user = self.0.lock();
         let own = by_user.get(&user).copied().unwrap_or(0);
         if own >= OF_ONE_USER_MAX || by_user.values().sum::<usize>() >= ANSWERED_MAX {
             return None;
@@ -60,7 +61,7 @@ impl Asking {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut by_user = self.asking.0.lock().expect("no code panics while counting");
+        let mut by_user = self.asking.0.lock();
         match by_user.get_mut(&self.user) {
             Some(count) if *count > 1 => *count -= 1,
             _ => drop(by_user.remove(&self.user)),
@@ -252,6 +253,6 @@ mod tests {
         permits.remove(0);
         assert!(asking.permit(50).is_some(), "a permit that is given back can be used again");
         drop(permits);
-        assert!(asking.0.lock().unwrap().is_empty());
+        assert!(asking.0.lock().is_empty());
     }
 }

@@ -6,10 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use dmu::rank::{Rank, Ranked};
+use dmu::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::{Filesystem, ObjectId, Result, Stat};
 
@@ -43,7 +42,7 @@ pub struct Held {
 
 /// Count of each object that a front end holds.
 pub struct Handles {
-    shards: [Mutex<HashMap<ObjectId, Node>>; SHARDS],
+    shards: [RankedMutex<HashMap<ObjectId, Node>>; SHARDS],
     /// Objects that it holds.
     count: AtomicU64,
     /// Whether any held object was ever replaced. Most sessions have none and skip the look-up.
@@ -53,16 +52,12 @@ pub struct Handles {
 }
 
 /// A part of the table.
-type Shard<'a> = Ranked<MutexGuard<'a, HashMap<ObjectId, Node>>>;
-
-fn shard(shard: &Mutex<HashMap<ObjectId, Node>>) -> Shard<'_> {
-    Ranked::lock(Rank::Held, || shard.lock().expect("no code panics while holding the handles"))
-}
+type Shard<'a> = MutexHeld<'a, HashMap<ObjectId, Node>>;
 
 impl Handles {
     pub(crate) fn new() -> Handles {
         Handles {
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: std::array::from_fn(|_| RankedMutex::new(Rank::Held, HashMap::new())),
             count: AtomicU64::new(0),
             any_gone: AtomicBool::new(false),
             dropping: AtomicBool::new(false),
@@ -70,7 +65,7 @@ impl Handles {
     }
 
     fn shard(&self, id: ObjectId) -> Shard<'_> {
-        shard(&self.shards[(id.0 % SHARDS as u64) as usize])
+        self.shards[(id.0 % SHARDS as u64) as usize].lock()
     }
 
     /// Counts one more use of `id` by the front end. Returns how often the number was reused.
@@ -189,10 +184,7 @@ impl Handles {
     /// Every node that it holds.
     #[must_use]
     pub fn all(&self) -> Vec<ObjectId> {
-        let ids = |shard: &Mutex<HashMap<ObjectId, Node>>| -> Vec<ObjectId> {
-            self::shard(shard).keys().copied().collect()
-        };
-        self.shards.iter().flat_map(ids).collect()
+        self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
     }
 
     /// The front end ended: releases everything.

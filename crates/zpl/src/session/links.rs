@@ -9,7 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{RwLock, RwLockReadGuard};
+
+use dmu::rank::{RankedRwLock, ReadHeld};
 
 use super::{Name, Notice, Session, Target, link_for};
 use crate::{DirEntry, Error, FileKind, ObjectId, Result, Stat};
@@ -18,7 +19,7 @@ use crate::{DirEntry, Error, FileKind, ObjectId, Result, Stat};
 #[derive(Default)]
 pub(super) struct Links {
     /// By directory; with each, the directory that it lies in.
-    covers: RwLock<HashMap<ObjectId, (ObjectId, Cover)>>,
+    covers: RankedRwLock<HashMap<ObjectId, (ObjectId, Cover)>>,
     /// How many there are: most sessions have none, and then no lock is taken.
     count: AtomicUsize,
 }
@@ -33,12 +34,12 @@ pub enum Cover {
 }
 
 impl Links {
-    fn covers(&self) -> RwLockReadGuard<'_, HashMap<ObjectId, (ObjectId, Cover)>> {
-        self.covers.read().expect("no code panics while holding the links")
+    fn covers(&self) -> ReadHeld<'_, HashMap<ObjectId, (ObjectId, Cover)>> {
+        self.covers.read()
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut HashMap<ObjectId, (ObjectId, Cover)>) -> T) -> T {
-        let mut covers = self.covers.write().expect("no code panics while holding the links");
+        let mut covers = self.covers.write();
         let done = change(&mut covers);
         self.count.store(covers.len(), Ordering::Release);
         done

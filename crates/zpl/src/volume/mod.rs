@@ -15,10 +15,9 @@ mod resize;
 mod write;
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dmu::rank::Rank;
+use dmu::rank::{Rank, RankedMutex};
 use dmu::{Object, zap};
 use format::objset::ObjsetType;
 use format::{Corrupt, ObjectId, ObjectType};
@@ -62,7 +61,7 @@ struct Inner {
     /// Of the stripes of the data.
     stripes: Locks,
     /// Held during a whole change of the size, over all its steps.
-    resizing: Mutex<()>,
+    resizing: RankedMutex<()>,
 }
 
 impl Inner {
@@ -90,7 +89,7 @@ impl Inner {
             size: AtomicU64::new(size),
             shape: Locks::new(Rank::Names),
             stripes: Locks::new(Rank::Nodes),
-            resizing: Mutex::default(),
+            resizing: RankedMutex::new(Rank::Resizing, ()),
             dataset,
         })
     }

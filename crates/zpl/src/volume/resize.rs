@@ -2,10 +2,8 @@
 //!
 //! Source: docs/format/15-volumes-redaction-and-newer-features.md §5.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use dmu::rank::{Rank, Ranked};
 use dmu::zap;
 use format::zap::Value;
 use pool::Hold;
@@ -28,8 +26,7 @@ impl Volume {
         }
         let dataset = &self.inner.dataset;
         dataset.check_writable()?;
-        let turn = || self.inner.resizing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _turn = Ranked::lock(Rank::Resizing, turn);
+        let _turn = self.inner.resizing.lock_after_panics();
         // A change of the size that a crash interrupted may have left blocks after the end.
         self.free_behind(self.size())?;
         dataset.wait_for_room();
