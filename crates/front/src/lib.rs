@@ -4,10 +4,11 @@
 //! From:   `fuse`, `nbd` and `nfs`, which implement [`Mounter`], [`VolumeServer`] and [`FileServer`].
 //! To:     `server`, which calls them through these traits alone. `cli` connects both sides.
 //!
-//! [`clients`] is for front ends with clients of their own on a socket.
+//! [`apart`] asks about paths that may lie in a mount of this process. [`clients`] is for front ends with clients of their own on a socket.
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod apart;
 pub mod clients;
 mod error;
 mod files;

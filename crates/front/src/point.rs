@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::OFlags;
+
+use crate::apart;
 
 /// How a folder is opened that is only a place.
 pub const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -23,7 +25,7 @@ impl MountPoint {
     /// # Errors
     /// There is none.
     pub fn open(path: &Path) -> io::Result<MountPoint> {
-        MountPoint::new(open(path, FOLDER, Mode::empty())?)
+        MountPoint::new(apart::open_path(path, FOLDER)?)
     }
 
     /// The directory that `folder`, which may be an `O_PATH` descriptor, was opened on.

@@ -4,20 +4,19 @@
 //! To:     a descriptor of `/dev/fuse` that speaks for the new mount. Closing it unmounts nothing.
 
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 
-use front::{MountOptions, MountPoint, Unavailable};
+use front::{MountOptions, MountPoint, Unavailable, apart};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, fsconfig_create,
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
 };
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use zpl::session::Atime;
 
@@ -93,11 +92,16 @@ fn words(
     Ok(vec![
         ("source", options.source.clone()),
         ("fd", connection.as_raw_fd().to_string()),
-        ("rootmode", format!("{:o}", fs::metadata(point.link())?.mode())),
+        ("rootmode", format!("{:o}", mode_of(point)?)),
         ("user_id", rustix::process::getuid().as_raw().to_string()),
         ("group_id", rustix::process::getgid().as_raw().to_string()),
         ("subtype", SUBTYPE.to_owned()),
     ])
+}
+
+fn mode_of(point: &MountPoint) -> io::Result<u32> {
+    let link = point.link();
+    apart::ask(move || Ok(fs::metadata(link)?.mode()))
 }
 
 /// The same that has no value.
@@ -202,9 +206,15 @@ fn with_helper(point: &MountPoint, options: &MountOptions) -> io::Result<OwnedFd
     ] {
         list.push_str(if on { word } else { "" });
     }
+    let (place, path) = (point.link(), point.path().to_owned());
+    Ok(apart::open(move || Ok((through_helper(&list, &place, &path)?, ())))?.0)
+}
+
+/// Runs the helper in the directory that the link `place` leads to. `path` is that directory, for removing the mount again.
+fn through_helper(list: &str, place: &Path, path: &Path) -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut helper = Command::new(HELPER);
-    helper.args(["-o", &list, "--", "."]).current_dir(point.link());
+    helper.args(["-o", list, "--", "."]).current_dir(place);
     helper.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
     let said = helper.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => io::Error::new(error.kind(), Unavailable::Helper),
@@ -215,20 +225,8 @@ fn with_helper(point: &MountPoint, options: &MountOptions) -> io::Result<OwnedFd
     }
     // The helper has ended, so no later message can come.
     ours.set_nonblocking(true)?;
-    receive(&ours).inspect_err(|_| {
+    apart::receive(&ours).inspect_err(|_| {
         // The mount cannot be served, so it is removed.
-        let _ = Command::new(HELPER).args(["-u", "-z", "-q", "--"]).arg(point.path()).status();
+        let _ = Command::new(HELPER).args(["-u", "-z", "-q", "--"]).arg(path).status();
     })
-}
-
-fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
-    let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let sent = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut all) => all.next(),
-        _ => None,
-    });
-    sent.ok_or_else(|| io::Error::other(format!("{HELPER} sent no descriptor")))
 }

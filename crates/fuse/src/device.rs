@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use front::apart;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, openat, statx};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
@@ -50,7 +51,8 @@ impl Device {
     /// Device number of the file system at `point`. Sends no request to that file system.
     pub(crate) fn at(point: &Path) -> io::Result<Device> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
-        Ok(Device::from(&statx(CWD, point, flags, StatxFlags::TYPE)?))
+        let point = point.to_owned();
+        apart::ask(move || Ok(Device::from(&statx(CWD, point, flags, StatxFlags::TYPE)?)))
     }
 
     /// Device number of an open descriptor of any kind.
@@ -59,9 +61,9 @@ impl Device {
         Ok(Device::from(&statx(fd, "", flags, StatxFlags::TYPE)?))
     }
 
-    /// That of what a descriptor was opened on, and the number of the file there.
-    pub(crate) fn with_number(fd: &impl AsFd) -> io::Result<(Device, u64)> {
-        let found = statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, StatxFlags::INO)?;
+    /// That of what a link of `/proc` leads to, and the number of the file there.
+    pub(crate) fn with_number(link: &Path) -> io::Result<(Device, u64)> {
+        let found = statx(CWD, link, AtFlags::NO_AUTOMOUNT, StatxFlags::INO)?;
         Ok((Device::from(&found), found.stx_ino))
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use front::{MountError, MountOptions, MountPoint};
+use front::{MountError, MountOptions, MountPoint, apart};
 use zpl::rank::RankedMutex;
 use zpl::session::{Atime, Cover, Covered};
 use zpl::{Filesystem, SnapshotKey};
@@ -90,7 +90,8 @@ impl Mounted {
         let elsewhere = || std::io::Error::other("it does not lie in that file system");
         let path = at.path().strip_prefix(&self.point).map_err(|_| elsewhere())?;
         let covered = self.shared.session.cover(path, Cover::Tree).map_err(std::io::Error::other)?;
-        let there = Device::with_number(at)?;
+        let link = at.link();
+        let there = apart::ask(move || Device::with_number(&link))?;
         if there != (self.device, self.shared.kernel.shown(covered.dir()).0) {
             self.shared.session.uncover(&covered);
             return Err(elsewhere());
@@ -154,6 +155,7 @@ fn keeps_atime(options: &MountOptions, property: bool) -> bool {
 
 /// Looks a path up, as programs do.
 fn look(path: &Path) {
+    let path = path.to_owned();
     // If it is not there, nothing is lost.
-    let _ = std::fs::symlink_metadata(path);
+    let _ = apart::ask(move || std::fs::symlink_metadata(path));
 }

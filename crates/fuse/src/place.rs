@@ -6,12 +6,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use front::{FOLDER, MountError, MountOptions, link_to};
+use front::{FOLDER, MountError, MountOptions, apart};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_remount};
@@ -22,7 +22,7 @@ use crate::device::Device;
 /// Time for a mount to show that its server is dead.
 const ANSWERING: Duration = Duration::from_secs(1);
 
-/// The root of the mount of `device` at `point`.
+/// The root of the mount of `device` at `point`. Call this in [`apart::ask`].
 pub(crate) fn root_of(device: Device, point: &Path) -> io::Result<OwnedFd> {
     let root = open(point, FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
     match Device::of(&root)? == device {
@@ -33,15 +33,18 @@ pub(crate) fn root_of(device: Device, point: &Path) -> io::Result<OwnedFd> {
 
 /// Changes the options of the mount of `device` at `point`.
 pub(crate) fn remount(device: Device, point: &Path, options: &MountOptions) -> io::Result<()> {
-    let root = root_of(device, point)?;
-    Ok(mount_remount(link_to(root.as_fd()), flags(options), c"")?)
+    let (point, flags) = (point.to_owned(), flags(options));
+    apart::ask(move || Ok(mount_remount(link_to(&root_of(device, &point)?), flags, c"")?))
 }
 
 /// Makes the kernel write back the dirty pages of the mount of `device` at `point`.
 pub(crate) fn write_back(device: Device, point: &Path) -> io::Result<()> {
-    let root = root_of(device, point)?;
-    let root = openat(root, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    Ok(rustix::fs::syncfs(root)?)
+    let point = point.to_owned();
+    apart::ask(move || {
+        let root = root_of(device, &point)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::syncfs(openat(root, ".", flags, Mode::empty())?)?)
+    })
 }
 
 /// Makes the kernel write back the dirty pages of all file systems, including detached mounts, because a lazy unmount writes
@@ -49,45 +52,64 @@ pub(crate) fn write_back(device: Device, point: &Path) -> io::Result<()> {
 pub(crate) fn write_back_all(limit: Duration) -> io::Result<()> {
     let (done, waits) = std::sync::mpsc::channel();
     std::thread::Builder::new().name("cenote-sync".into()).spawn(move || {
-        rustix::fs::sync();
+        let all = apart::ask(|| {
+            rustix::fs::sync();
+            Ok(())
+        });
         // Nobody may be waiting any more.
-        let _ = done.send(());
+        let _ = done.send(all);
     })?;
-    waits.recv_timeout(limit).map_err(|_| io::ErrorKind::TimedOut.into())
+    waits.recv_timeout(limit).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Whether the connection of the mount of `device` at `point` is aborted.
 pub(crate) fn answers_nobody(device: Device, point: &Path) -> bool {
     // The kernel never caches `statfs`, so this always asks the server.
-    let full = root_of(device, point).and_then(|root| Ok(rustix::fs::fstatvfs(root)?));
+    let point = point.to_owned();
+    let full = apart::ask(move || Ok(rustix::fs::fstatvfs(root_of(device, &point)?)?));
     full.is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }
 
 /// Detaches the mount of `device` at `point`, even if it is in use.
 pub(crate) fn detach(device: Device, point: &Path) -> Result<(), MountError> {
-    let failed =
-        |error: io::Error| MountError::Unmount { point: point.to_owned(), reason: error.to_string() };
-    let root = root_of(device, point).map_err(failed)?;
-    match rustix::mount::unmount(link_to(root.as_fd()), UnmountFlags::DETACH) {
-        // A descriptor of a detached mount is harmless, but because of it the kernel may refuse the helper.
-        Err(Errno::PERM) => drop(root),
-        done => return done.map_err(|errno| failed(errno.into())),
+    let at = point.to_owned();
+    let done = apart::ask(move || {
+        let root = root_of(device, &at)?;
+        Ok(rustix::mount::unmount(link_to(&root), UnmountFlags::DETACH)?)
+    });
+    match done {
+        // By now the root is closed, because of which the kernel might refuse the helper.
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            unmount(device, point, UnmountFlags::DETACH)
+        }
+        done => done.map_err(|error| failed(point, error)),
     }
-    unmount(device, point, UnmountFlags::DETACH)
 }
 
 /// Unmounts exactly the mount of `device` at `point`, even if the folders above it are replaced meanwhile.
 pub(crate) fn unmount(device: Device, point: &Path, flags: UnmountFlags) -> Result<(), MountError> {
-    let failed = |reason: String| MountError::Unmount { point: point.to_owned(), reason };
-    let found = parent_of(device, point).map_err(|error| failed(error.to_string()))?;
-    let (parent, name) = found;
-    let at = link_to(parent.as_fd()).join(&name);
+    let at = point.to_owned();
+    apart::ask(move || Ok(unmount_there(device, &at, flags))).map_err(|error| failed(point, error))?
+}
+
+fn unmount_there(device: Device, point: &Path, flags: UnmountFlags) -> Result<(), MountError> {
+    let (parent, name) = parent_of(device, point).map_err(|error| failed(point, error))?;
+    let at = link_to(&parent).join(&name);
     match rustix::mount::unmount(&at, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(MountError::Busy(point.to_owned())),
         Err(Errno::PERM) => with_helper(&parent, &name, point, flags),
-        Err(errno) => Err(failed(io::Error::from(errno).to_string())),
+        Err(errno) => Err(failed(point, errno.into())),
     }
+}
+
+fn failed(point: &Path, error: io::Error) -> MountError {
+    MountError::Unmount { point: point.to_owned(), reason: error.to_string() }
+}
+
+/// A path that leads to what this thread opened, for this thread and its children.
+fn link_to(fd: &OwnedFd) -> PathBuf {
+    format!("/proc/thread-self/fd/{}", fd.as_raw_fd()).into()
 }
 
 /// The folder with the mount point of `device`, and its name there. A mount point can be neither renamed nor removed, so the
@@ -111,18 +133,21 @@ fn with_helper(
     point: &Path,
     flags: UnmountFlags,
 ) -> Result<(), MountError> {
-    let failed = |reason: String| MountError::Unmount { point: point.to_owned(), reason };
     let mut helper = Command::new(HELPER);
-    helper.current_dir(link_to(parent.as_fd())).arg("-u");
+    helper.current_dir(link_to(parent)).arg("-u");
     if !flags.is_empty() {
         helper.arg("-z");
     }
-    let out = helper.arg("--").arg(name).output().map_err(|error| failed(error.to_string()))?;
+    let out = helper.arg("--").arg(name).output().map_err(|error| failed(point, error))?;
     if out.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-    if said.contains("busy") { Err(MountError::Busy(point.to_owned())) } else { Err(failed(said)) }
+    if said.contains("busy") {
+        Err(MountError::Busy(point.to_owned()))
+    } else {
+        Err(failed(point, io::Error::other(said)))
+    }
 }
 
 /// Unmounts the mount `id` (of `/proc/self/mountinfo`) at `point` if its server is dead. Returns whether it was. Other
@@ -131,11 +156,9 @@ fn with_helper(
 /// # Errors
 /// [`MountError::Unmount`].
 pub fn detach_dead(point: &Path, id: u64) -> Result<bool, MountError> {
-    let Ok(root) = open(point, FOLDER | OFlags::NOFOLLOW, Mode::empty()) else { return Ok(false) };
+    let Ok(root) = apart::open_path(point, FOLDER | OFlags::NOFOLLOW) else { return Ok(false) };
     let is_it = mount_id(&root).is_ok_and(|there| there == id);
-    let failed =
-        |error: io::Error| MountError::Unmount { point: point.to_owned(), reason: error.to_string() };
-    let device = Device::of(&root).map_err(failed)?;
+    let device = Device::of(&root).map_err(|error| failed(point, error))?;
     if !is_it || !is_dead(root) {
         return Ok(false);
     }

@@ -14,12 +14,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use front::apart;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
-use zpl::{Filesystem, ObjectId};
+use zpl::{Filesystem, ObjectId, Stat};
 
 use crate::attributes::to_system;
 use crate::device::Device;
 use crate::place;
+use crate::refresh::Asking;
 use crate::shared::Shared;
 
 /// A truncation fails once when pages are dropped that were written in the meantime.
@@ -34,7 +36,7 @@ struct Resized {
     size: u64,
 }
 
-/// Sets the sizes of `resized`, for which this thread called [`crate::refresh::Refresh::begin`], in the kernel. Each comes with the size
+/// Sets the sizes of `resized`, for which [`crate::refresh::Refresh::begin`] was called, in the kernel. Each comes with the size
 /// that the kernel has. Returns the files for which it failed. Do not call it from a thread that serves requests.
 pub(crate) fn tell(
     shared: &Shared,
@@ -45,7 +47,7 @@ pub(crate) fn tell(
     let mut failed = HashSet::new();
     for &(id, size) in resized {
         let file = Resized { id, shown: shared.kernel.shown(id).0, size };
-        if let Err(error) = tell_size(fs, place, &file) {
+        if let Err(error) = tell_size(fs, place, file, shared.refresh.asking()) {
             tracing::debug!(object = id.0, %error, "programs lose a file whose contents were exchanged");
             failed.insert(id);
         } else {
@@ -58,11 +60,26 @@ pub(crate) fn tell(
 fn tell_size(
     fs: &Filesystem,
     (device, point): (Device, &Path),
-    &Resized { id, shown, size }: &Resized,
+    file: Resized,
+    asking: Asking,
 ) -> io::Result<()> {
-    let stat = fs.stat(id).map_err(io::Error::other)?;
-    let path = fs.path_of(id).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
-    let path = path.strip_prefix(b"/").unwrap_or(&path);
+    let stat = fs.stat(file.id).map_err(io::Error::other)?;
+    let path = fs.path_of(file.id).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
+    let point = point.to_owned();
+    apart::ask(move || {
+        asking.is_this_thread();
+        truncate((device, &point), &path, &file, &stat)
+    })
+}
+
+/// Truncates the file at `path` of the mount to its new size.
+fn truncate(
+    (device, point): (Device, &Path),
+    path: &[u8],
+    &Resized { shown, size, .. }: &Resized,
+    stat: &Stat,
+) -> io::Result<()> {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
     let root = place::root_of(device, point)?;
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -70,7 +87,7 @@ fn tell_size(
     if found.metadata()?.ino() != shown || Device::of(&found)? != device {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let file = File::options().write(true).open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    let file = File::options().write(true).open(format!("/proc/thread-self/fd/{}", found.as_raw_fd()))?;
     let mut told = Err(io::ErrorKind::Other.into());
     for _ in 0..TRIES {
         told = file.set_len(size);

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use front::MountPoint;
+use front::{MountPoint, apart};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, mkdirat, open, openat, readlinkat, statx, unlinkat,
 };
@@ -43,6 +43,13 @@ pub(crate) struct Found {
 /// # Errors
 /// `path` has `..` in it, leads through a link that is not followed, or cannot be made.
 pub(crate) fn folder(root: &Path, path: &Path) -> io::Result<Found> {
+    let (root, path) = (root.to_owned(), path.to_owned());
+    let (at, (made, removed)) = apart::open(move || walk(&root, &path))?;
+    Ok(Found { at: MountPoint::new(at)?, made, removed })
+}
+
+/// As [`folder`], in the thread that may ask about paths.
+fn walk(root: &Path, path: &Path) -> io::Result<(OwnedFd, (bool, Vec<String>))> {
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(io::Error::other(format!("'{}' has '..' in it", shown(root, path))));
     }
@@ -69,7 +76,7 @@ pub(crate) fn folder(root: &Path, path: &Path) -> io::Result<Found> {
         })?;
     }
     let at = walk.above.pop().expect("the root is never left");
-    Ok(Found { at: MountPoint::new(at)?, made: walk.made, removed: walk.removed })
+    Ok((at, (walk.made, walk.removed)))
 }
 
 fn shown(root: &Path, path: &Path) -> String {
@@ -198,11 +205,17 @@ impl Identity {
     /// Identity of the folder that is at `path` now.
     pub(crate) fn at(path: &Path) -> io::Result<Identity> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        Ok(Identity::of(&statx(rustix::fs::CWD, path, flags, StatxFlags::INO)?))
+        let path = path.to_owned();
+        apart::ask(move || Ok(Identity::of(&statx(rustix::fs::CWD, path, flags, StatxFlags::INO)?)))
     }
 
     /// Removes the folder at `path` if it is this one and empty.
     pub(crate) fn remove(self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        apart::ask(move || self.remove_there(&path))
+    }
+
+    fn remove_there(self, path: &Path) -> io::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };

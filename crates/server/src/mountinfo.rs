@@ -78,7 +78,8 @@ pub fn mounted() -> io::Result<Vec<Mounted>> {
 /// # Errors
 /// `path` cannot be looked at.
 pub fn dataset_of(path: &Path) -> io::Result<Option<Mounted>> {
-    let path = fs::canonicalize(path)?;
+    let path = path.to_owned();
+    let path = front::apart::ask(move || fs::canonicalize(path))?;
     let all = parse_all(&fs::read("/proc/self/mountinfo")?);
     // The innermost mount, and of those at the same place the last.
     let inner = all

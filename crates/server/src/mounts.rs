@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use front::{MountOptions, MountPoint, Mounted, Mounter};
+use front::{MountOptions, MountPoint, Mounted, Mounter, apart};
 use pool::{DatasetInfo, Pool, SnapshotKey};
 use zpl::Filesystem;
 use zpl::rank::{MutexHeld, Rank, RankedMutex};
@@ -240,7 +240,9 @@ impl Mounts {
         {
             self.made().insert(folder.clone(), identity);
         }
-        if !plan.overlay && fs::read_dir(at.link()).map_err(MountError::Folder)?.next().is_some() {
+        let there = at.link();
+        let has_files = move || Ok(fs::read_dir(there)?.next().is_some());
+        if !plan.overlay && apart::ask(has_files).map_err(MountError::Folder)? {
             return Err(MountError::NotEmpty(wanted));
         }
         let options = Mount::options(&plan.options, overrides);

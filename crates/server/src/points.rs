@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use front::{MountPoint, Mounted};
+use front::{MountPoint, Mounted, apart};
 use zpl::rank::{MutexHeld, RankedMutex};
 use zpl::session::{Cover, Covered};
 
@@ -150,14 +150,18 @@ fn is_in_own_mount(path: &Path) -> io::Result<bool> {
     if user.is_root() {
         return Ok(false);
     }
-    let there = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    Ok(mountinfo::dataset_of(there)?.is_some_and(|mount| mount.user == Some(user.as_raw())))
+    let wanted = path.to_owned();
+    let there = apart::ask(move || {
+        Ok(wanted.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned())
+    })?;
+    Ok(mountinfo::dataset_of(&there)?.is_some_and(|mount| mount.user == Some(user.as_raw())))
 }
 
 /// Whether an empty folder that was there before is one that an earlier server made within a mounted file system: it
 /// looks as those do.
 pub(crate) fn looks_made(folder: &Path) -> bool {
-    let Ok(data) = fs::metadata(folder) else { return false };
+    let there = folder.to_owned();
+    let Ok(data) = apart::ask(move || fs::metadata(there)) else { return false };
     let within = folder.parent().and_then(|parent| mountinfo::dataset_of(parent).ok()).flatten().is_some();
     within && data.uid() == rustix::process::geteuid().as_raw() && data.mode() & 0o7777 == 0o755
 }
