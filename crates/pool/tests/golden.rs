@@ -260,7 +260,8 @@ fn the_expansion_of_a_raidz_vdev_that_openzfs_began_is_ended() {
     assert_eq!(pool.read_only(), None);
     pool.wait_widened().unwrap();
     let ended = pool.expansion().unwrap().unwrap();
-    assert!(ended.ended.is_some() && ended.copied > 90 << 20, "{ended:?}");
+    // OpenZFS was killed, so its last count of copied bytes on the disks is less than it had copied.
+    assert!(ended.ended.is_some() && ended.copied > 80 << 20, "{ended:?}");
     assert!(pool.take_expanded() && !pool.take_expanded(), "a scrub is to follow");
     pool.export().unwrap();
     let (_, findings) = check(dir.path());
