@@ -25,7 +25,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
-use zpl::rank::RankedMutex;
+use zpl::rank::{Rank, RankedMutex};
 
 /// Most threads that are kept for later questions.
 const IDLE_MAX: usize = 4;
@@ -42,7 +42,7 @@ struct Asker {
 }
 
 /// Those that have nothing to do.
-static IDLE: RankedMutex<Vec<Asker>> = RankedMutex::leaf(Vec::new());
+static IDLE: RankedMutex<Vec<Asker>> = RankedMutex::new(Rank::Askers, Vec::new());
 
 /// Asks `question` in a thread with a table of descriptors of its own. Descriptors mean nothing there that come from here, also
 /// those of a log, and the other way round. Paths of `/proc/self/fd` lead to the descriptors of this side, and those of

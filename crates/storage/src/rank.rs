@@ -116,8 +116,11 @@ pub enum Rank {
     Held,
     /// Writes on their way to devices.
     Flight,
-    /// Every lock above `pool` that is held only to read or change values in memory, and under which no other lock is taken.
+    /// Every lock above `pool` that is held only to read or change values in memory, and under which no other lock is taken but
+    /// the next two.
     Leaf,
+    /// The threads that ask about paths (`front/apart.rs`). Questions are asked under any lock of `fuse` and `server`.
+    Askers,
     /// Lines that are missing in the log of a server. Messages are logged under any lock.
     LogLines,
 }
