@@ -9,12 +9,11 @@ mod left;
 mod outcome;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use front::{MountOptions, MountPoint, Mounted, Mounter, apart};
+use front::{MountOptions, MountPoint, Mounted, Mounter};
 use pool::{DatasetInfo, Pool, SnapshotKey};
 use zpl::Filesystem;
 use zpl::rank::{MutexHeld, Rank, RankedMutex};
@@ -24,7 +23,7 @@ use crate::Runtime;
 use crate::beneath::Identity;
 use crate::messages::{Elsewhere, Moved};
 use crate::plan::{CanMount, Overrides, Plan, Target, Told};
-use crate::points::{Link, Point, Shown, innermost, looks_made};
+use crate::points::{self, Link, Point, Shown, innermost, looks_made};
 
 pub use changes::{BeginError, Change, Kind};
 pub use exchange::Exchanged;
@@ -240,9 +239,7 @@ impl Mounts {
         {
             self.made().insert(folder.clone(), identity);
         }
-        let there = at.link();
-        let has_files = move || Ok(fs::read_dir(there)?.next().is_some());
-        if !plan.overlay && apart::ask(has_files).map_err(MountError::Folder)? {
+        if !plan.overlay && points::has_files(&at).map_err(MountError::Folder)? {
             return Err(MountError::NotEmpty(wanted));
         }
         let options = Mount::options(&plan.options, overrides);

@@ -157,6 +157,12 @@ fn is_in_own_mount(path: &Path) -> io::Result<bool> {
     Ok(mountinfo::dataset_of(&there)?.is_some_and(|mount| mount.user == Some(user.as_raw())))
 }
 
+/// Whether there is anything in the folder of a mount point.
+pub(crate) fn has_files(at: &MountPoint) -> io::Result<bool> {
+    let there = at.link();
+    apart::ask(move || Ok(fs::read_dir(there)?.next().is_some()))
+}
+
 /// Whether an empty folder that was there before is one that an earlier server made within a mounted file system: it
 /// looks as those do.
 pub(crate) fn looks_made(folder: &Path) -> bool {
