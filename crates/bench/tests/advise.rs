@@ -171,7 +171,7 @@ fn the_same_seed_gives_the_same_ratios() {
 #[test]
 fn copies_are_counted_and_packed_files_are_noticed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut noise = vec![0u8; 1 << 20];
+    let mut noise = vec![0u8; 4 << 20];
     let mut state = 1u64;
     for byte in &mut noise {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -180,10 +180,10 @@ fn copies_are_counted_and_packed_files_are_noticed() {
     for name in ["a.gz", "b.gz", "c.gz"] {
         std::fs::write(dir.path().join(name), &noise).unwrap();
     }
-    std::fs::write(dir.path().join("t.txt"), "text that compresses well\n".repeat(40_000)).unwrap();
+    std::fs::write(dir.path().join("t.txt"), "text that compresses well\n".repeat(1_000)).unwrap();
     let question = Question { dedup: true, ..question() };
     let advice = advise(&question, vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap();
-    // Three copies of noise; the text is almost nothing when it is compressed.
+    // Three copies of noise; the text is almost nothing beside them, whichever setting was the fastest and is recommended.
     assert!((advice.dedup.ratio / 3.0 - 1.0).abs() < 0.01, "{}", advice.dedup.ratio);
     let packed = advice.kinds.iter().find(|kind| kind.kind == "gz").unwrap();
     assert!(packed.remark.as_ref().is_some_and(|text| text.contains("compressed already")), "{packed:?}");
