@@ -30,19 +30,33 @@ pub fn create(mos: &Mos, tx: &Tx, space: u64) -> Result<()> {
 
 /// Records a command.
 pub fn log(mos: &Mos, tx: &Tx, command: &str) -> Result<()> {
-    let Some(id) = mos.directory_object("history")? else { return Ok(()) };
     let fits = (0..=COMMAND_MAX.min(command.len())).rev().find(|at| command.is_char_boundary(*at));
-    let command = &command[..fits.unwrap_or(0)];
-    let object = mos.object(id)?;
-    let mut ring =
-        object.with_bonus(|_, raw| Ring::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(id))?;
     let mut record = NvList::new();
     record.insert("history time", mos.host.clock.now().0);
-    record.insert("history command", command);
+    record.insert("history command", &command[..fits.unwrap_or(0)]);
     record.insert("history who", u64::from(rustix::process::getuid().as_raw()));
     record.insert("history zone", "linux");
     record.insert("history hostname", host_name().as_str());
-    let raw = history::frame(&record);
+    append(mos, tx, &record, true)
+}
+
+/// Records what the pool did by itself: `zpool history -i` shows it.
+pub fn log_internal(mos: &Mos, tx: &Tx, name: &str, text: &str) -> Result<()> {
+    let mut record = NvList::new();
+    record.insert("history time", mos.host.clock.now().0);
+    record.insert("internal_name", name);
+    record.insert("history internal str", text);
+    record.insert("history txg", tx.txg().0);
+    record.insert("history hostname", host_name().as_str());
+    append(mos, tx, &record, false)
+}
+
+fn append(mos: &Mos, tx: &Tx, record: &NvList, is_command: bool) -> Result<()> {
+    let Some(id) = mos.directory_object("history")? else { return Ok(()) };
+    let object = mos.object(id)?;
+    let mut ring =
+        object.with_bonus(|_, raw| Ring::decode(raw, ByteOrder::Little)).map_err(Error::corrupt(id))?;
+    let raw = history::frame(record);
     let len = raw.len() as u64;
     while ring.must_drop(len) {
         let mut length = [0; history::LENGTH_WORD as usize];
@@ -58,7 +72,7 @@ pub fn log(mos: &Mos, tx: &Tx, command: &str) -> Result<()> {
         object.write(tx, offset, &raw[done..done + part as usize])?;
         done += part as usize;
     }
-    ring.appended(len, true);
+    ring.appended(len, is_command);
     object.edit_bonus(tx, |bonus| bonus.copy_from_slice(&ring.encode()));
     Ok(())
 }

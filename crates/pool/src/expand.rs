@@ -9,6 +9,7 @@
 
 use format::config::{VdevConfig, VdevKind};
 use format::{Guid, VdevId, label};
+use storage::allocator::Class;
 use storage::host::{Access, Disk};
 use storage::{TopVdev, Vdevs};
 
@@ -98,13 +99,18 @@ impl Syncing<'_> {
         let Some((array, maps)) = self.state.table.vdevs.get_mut(&id) else { return Ok(false) };
         let own = config.top.as_mut().ok_or(Error::NoSuchDevice)?;
         let count = asize >> own.metaslab_shift;
+        let more = (count - (own.asize >> own.metaslab_shift)) << own.metaslab_shift;
         self.state.allocator.grow_vdev(VdevId(id), asize).map_err(Error::corrupt(*array))?;
         maps.resize(count as usize, format::ObjectId(0));
         own.asize = asize;
         tops[index].asize = asize;
         self.inner.mos.object(*array)?.write(&self.tx, (count - 1) * 8, &[0; 8])?;
+        let room = |top: &TopVdev| top.metaslab_count() << top.metaslab_shift;
+        let size: u64 = tops.iter().filter(|top| top.class == Class::Normal).map(room).sum();
         self.inner.storage.set_vdevs(Vdevs::new(tops));
         self.state.config_dirty = true;
+        let name = self.inner.name();
+        self.log_internal("vdev online", &format!("pool '{name}' size: {size}(+{more})"))?;
         self.inner.happened("vdev_autoexpand", &[]);
         Ok(true)
     }

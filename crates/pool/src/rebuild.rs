@@ -151,8 +151,15 @@ impl Syncing<'_> {
             let features = self.state.features.as_mut().ok_or(Error::Internal)?;
             features.adjust(&self.tx, &features::DEVICE_REBUILD, 1)?;
         }
+        self.log_rebuild(vdev, if is_new { "started" } else { "reset" })?;
         self.inner.happened("resilver_start", &[("resilver_type", "sequential")]);
         Ok(())
+    }
+
+    /// Notes in the history what became of the rebuild of a vdev.
+    fn log_rebuild(&self, vdev: u32, what: &str) -> Result<()> {
+        let guid = self.state.config.tree.children[vdev as usize].guid;
+        self.log_internal("rebuild", &format!("vdev_id={vdev} vdev_guid={} {what}", guid.0))
     }
 
     fn allocated_on(&self, vdev: u32) -> u64 {
@@ -282,6 +289,7 @@ impl Syncing<'_> {
                 self.state.config_dirty = true;
             }
         }
+        self.log_rebuild(vdev, if state == RebuildState::Complete { "complete" } else { "canceled" })?;
         self.inner.happened("resilver_finish", &[("resilver_type", "sequential")]);
         Ok(())
     }

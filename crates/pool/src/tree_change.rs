@@ -202,6 +202,11 @@ pub(crate) fn pull_up(vdev: &mut VdevConfig) {
     *vdev = child;
 }
 
+/// The path of a leaf as the history has it.
+pub(crate) fn said(leaf: &VdevConfig) -> String {
+    String::from_utf8_lossy(leaf.path.as_deref().unwrap_or_default()).into_owned()
+}
+
 impl Syncing<'_> {
     fn join(&mut self, joining: &Joining) -> Result<()> {
         let Joining { beside, disk, joins, new, above, sequential } = joining;
@@ -219,6 +224,7 @@ impl Syncing<'_> {
         health.set_missing(missing);
         let (parent, at) = parent_mut(&mut self.state.config.tree, *beside).ok_or(Error::NoSuchDevice)?;
         leaf.create_txg = parent.children[at].create_txg;
+        let (path, old) = (said(&leaf), said(&parent.children[at]));
         if leaf.path.is_some() && leaf.path == parent.children[at].path {
             parent.children[at].path.as_mut().into_iter().for_each(|path| path.extend_from_slice(OLD));
             parent.children[at].extra.remove("devid");
@@ -238,6 +244,12 @@ impl Syncing<'_> {
         group.children.push(leaf);
         self.state.config_dirty = true;
         self.relay(slot.top, top, &[Leaf::with_health(new.0, disk.clone(), health)]);
+        let (what, to) = match joins {
+            Joins::Mirror => ("attach", "to"),
+            Joins::Replacing => ("replace", "for"),
+            Joins::Spare => ("spare in", "for"),
+        };
+        self.log_internal("vdev attach", &format!("{what} vdev={path} {to} vdev={old}"))?;
         if *sequential { self.begin_rebuild(slot.top) } else { Ok(()) }
     }
 
@@ -322,6 +334,7 @@ impl Syncing<'_> {
             renamed = (parent.guid != own && parent.kind.is_leaf()).then_some((own, parent.guid));
         }
         self.state.config_dirty = true;
+        self.log_internal("detach", &format!("vdev={}", said(&gone)))?;
         let left = top.leaves().find(|leaf| leaf.guid == guid.0).cloned();
         let mut more = Vec::new();
         if let Some((own, now)) = renamed {

@@ -21,7 +21,7 @@ use crate::pool::Pool;
 use crate::reflow::{BYTES_COPIED, END_TIME, MOVING, Reflow, START_TIME, STATE, Word, end_of};
 use crate::shape::{EXPANDING, is_expanding};
 use crate::state::Syncing;
-use crate::tree_change::ZAPS;
+use crate::tree_change::{ZAPS, said};
 use crate::{Error, Result, aux_vdevs, new_vdevs};
 
 /// What the boot loader of FreeBSD begins with, if it lies in the boot area.
@@ -99,7 +99,7 @@ impl Syncing<'_> {
         self.check_not_removing()?;
         let tops = &self.state.config.tree.children;
         let index = tops.iter().position(|top| top.guid == guid).ok_or(Error::NoSuchDevice)?;
-        self.check_widening(index, disk)?;
+        let nparity = self.check_widening(index, disk)?;
         let top = self.inner.storage.vdevs().tops()[index].clone();
         let own = self.top_zap(top.id)?;
         aux_vdevs::prepare_leaf(disk, None, self.state.config.version)?;
@@ -115,6 +115,7 @@ impl Syncing<'_> {
                 zap::remove(&own, &self.tx, key)?;
             }
         }
+        let path = said(&leaf);
         let config = &mut self.state.config.tree.children[index];
         config.children.push(leaf);
         config.extra.insert(EXPANDING, format::nvlist::NvValue::Boolean);
@@ -124,11 +125,19 @@ impl Syncing<'_> {
         self.relay(index, top, &[Leaf::with_health(new.0, disk.clone(), health)]);
         let (word, copied, noted, obstacle) = (Word::default(), 0, 0, None);
         self.state.reflow = Some(Reflow { vdev, word, since, copied, noted, obstacle });
-        Ok(())
+        self.log_expansion("started", vdev)?;
+        self.log_internal("vdev attach", &format!("attach vdev={path} to vdev=raidz{nparity}-{vdev}"))
     }
 
-    /// Refuses what cannot be expanded, in the order of OpenZFS.
-    fn check_widening(&self, index: usize, disk: &Arc<dyn Disk>) -> Result<()> {
+    /// Notes in the history what became of an expansion, with the number of devices that the vdev has now.
+    pub(crate) fn log_expansion(&self, what: &str, vdev: u32) -> Result<()> {
+        let width = self.state.config.tree.children[vdev as usize].children.len();
+        let text = format!("{} vdev {vdev} new width {width}", self.inner.name());
+        self.log_internal(&format!("raidz vdev expansion {what}"), &text)
+    }
+
+    /// Refuses what cannot be expanded, in the order of OpenZFS. Gives the number of parity columns.
+    fn check_widening(&self, index: usize, disk: &Arc<dyn Disk>) -> Result<u8> {
         let config = &self.state.config.tree.children[index];
         let VdevKind::Raidz { nparity } = config.kind else { return Err(Error::NotAttachable) };
         let enabled =
@@ -171,7 +180,7 @@ impl Syncing<'_> {
                 return Err(Error::BootAreaInUse);
             }
         }
-        Ok(())
+        Ok(nparity)
     }
 
     /// The configuration of the new child.

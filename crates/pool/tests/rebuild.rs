@@ -41,6 +41,17 @@ fn rebuild(pool: &Pool) -> Rebuild {
     all[0].1
 }
 
+/// What the pool did by itself, as `zpool history -i` tells it.
+fn told(pool: &Pool) -> Vec<String> {
+    let events = pool.history().unwrap();
+    let internal = events.iter().filter_map(|event| {
+        assert!(event.command().is_some() || event.record.get_u64("history txg").unwrap() > 0);
+        let name = event.record.get_str("internal_name")?;
+        Some(format!("{name} {}", event.record.get_str("history internal str").unwrap()))
+    });
+    internal.collect()
+}
+
 /// Part after part of the rebuild, as its thread has them copied; `bytes` at once.
 fn some(pool: &Pool, bytes: u64) -> RebuildStep {
     pool.run(move |syncing| syncing.rebuild_some(bytes)).unwrap()
@@ -108,6 +119,14 @@ fn a_new_side_of_a_mirror_is_rebuilt_and_then_scrubbed() {
     assert_eq!(pool.info().features[features::DEVICE_REBUILD.guid], 0);
     assert!(!pool.info().config.tree.leaves().any(|leaf| leaf.extra.contains("rebuild_txg")));
     assert!(pool.members().iter().all(|member| !member.is_behind));
+    let said = told(&pool);
+    let [old, new] = ["disk0", "third"].map(|name| std::env::current_dir().unwrap().join(name));
+    let attached = format!("vdev attach attach vdev={} to vdev={}", new.display(), old.display());
+    assert_eq!(said[0], attached);
+    let of_vdev = format!("rebuild vdev_id=0 vdev_guid={}", pool.info().config.tree.children[0].guid.0);
+    assert_eq!(said[1..3], [format!("{of_vdev} started"), format!("{of_vdev} complete")]);
+    assert!(said[3].starts_with("scan setup func=1 mintxg=0 maxtxg="), "{said:?}");
+    assert_eq!(said[4..], ["scan done errors=0"]);
     pool.detach(one).unwrap();
     pool.detach(other).unwrap();
     pool.sync().unwrap();
@@ -194,6 +213,7 @@ fn a_rebuild_ends_when_its_device_leaves_or_fails_and_raidz_has_none() {
     pool.detach(pool.members()[2].guid).unwrap();
     assert_eq!(some(&pool, 1 << 20), RebuildStep::Canceled);
     assert_eq!(rebuild(&pool).state, RebuildState::Canceled);
+    assert!(told(&pool).last().unwrap().ends_with(" canceled"), "{:?}", told(&pool));
     assert_eq!(pool.info().features[features::DEVICE_REBUILD.guid], 0);
     assert_eq!(some(&pool, 1 << 20), RebuildStep::Ended);
     // A device that fails in the middle keeps its list of what it lacks.

@@ -84,6 +84,16 @@ fn scrubbed(story: &Story) {
     assert_eq!((scan.processed, scan.errors), (0, 0), "nothing is to be repaired");
 }
 
+/// What the pool did by itself, as `zpool history -i` tells it.
+fn told(story: &Story) -> Vec<String> {
+    let events = story.pool().history().expect("read");
+    let internal = events.iter().filter_map(|event| {
+        let name = event.record.get_str("internal_name")?;
+        Some(format!("{name} {}", event.record.get_str("history internal str").expect("it has one")))
+    });
+    internal.collect()
+}
+
 /// The disks of a story as they are now, without those of `gone`.
 fn left(story: &Story, gone: u32) -> Vec<ScriptedDisk> {
     let now = story.script().image_after(story.script().op_count(), CrashPolicy::KeepAll, 1).disks();
@@ -184,6 +194,20 @@ fn an_expansion_waits_for_a_device_that_fails_and_for_its_resilver() {
         story.pool().wait_scrub().expect("it is resilvered");
         story.forget_unasked_syncs();
         work(&mut story);
+        let pool = story.pool().name();
+        let said = told(&story);
+        let expected = [
+            format!("raidz vdev expansion started {pool} vdev 0 new width 4"),
+            "vdev attach attach vdev=/scripted/3 to vdev=raidz1-0".to_owned(),
+            "vdev attach replace vdev=/scripted/4 for vdev=/tank.2.img".to_owned(),
+            format!("raidz vdev expansion completed {pool} vdev 0 new width 4"),
+        ];
+        let found: Vec<&String> = said.iter().filter(|line| expected.contains(line)).collect();
+        assert_eq!(found, expected.iter().collect::<Vec<_>>(), "{said:#?}");
+        assert!(
+            said.last().expect("some").starts_with(&format!("vdev online pool '{pool}' size: ")),
+            "{said:#?}"
+        );
         story.expect_model();
         story.expect_clean();
         scrubbed(&story);

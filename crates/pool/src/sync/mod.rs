@@ -335,6 +335,16 @@ impl<'a> Syncing<'a> {
             None => Ok(()),
         }
     }
+
+    /// Notes in the history what the pool does by itself: `zpool history -i` shows it.
+    ///
+    /// # Errors
+    /// The history cannot be read or written.
+    pub fn log_internal(&self, name: &str, text: &str) -> Result<()> {
+        let about = [("history_internal_name", name), ("history_internal_str", text)];
+        self.inner.happened("history_event", &about);
+        crate::history::log_internal(self.mos(), &self.tx, name, text)
+    }
 }
 
 #[cfg(test)]

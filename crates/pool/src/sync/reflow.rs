@@ -107,6 +107,7 @@ impl Syncing<'_> {
         self.state.reflow = None;
         let top = self.inner.storage.vdevs().tops()[it.vdev as usize].clone();
         self.relay(it.vdev as usize, top, &[]);
+        self.log_expansion("completed", it.vdev)?;
         self.expand(it.vdev as usize)?;
         self.inner.expanded.store(true, Ordering::Release);
         Ok(())

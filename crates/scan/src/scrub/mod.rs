@@ -59,6 +59,11 @@ fn begin(syncing: &Syncing<'_>, births: Births) -> Result<Scan> {
 /// Writes down that a scan begins.
 fn keep(syncing: &Syncing<'_>, scan: Scan) -> Result<Scan> {
     scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
+    let Scan { func, min_txg, max_txg, .. } = scan;
+    syncing.log_internal(
+        "scan setup",
+        &format!("func={} mintxg={} maxtxg={}", func as u64, min_txg.0, max_txg.0),
+    )?;
     syncing.inner.scrubber().lock().progress = Some(Progress::on_disk(scan, BTreeMap::new()));
     Ok(scan)
 }
@@ -96,6 +101,8 @@ fn end(syncing: &Syncing<'_>, mut scan: Scan, state: ScanState) -> Result<Scan> 
     scan.bookmark = [NEXT_IN_QUEUE.0, 0, 0, 0];
     syncing.inner.scrubber().lock().progress = None;
     scan_state::write(syncing.mos(), &syncing.tx, &scan)?;
+    let name = if state == ScanState::Finished { "scan done" } else { "scan cancelled" };
+    syncing.log_internal(name, &format!("errors={}", scan.errors))?;
     Ok(scan)
 }
 
