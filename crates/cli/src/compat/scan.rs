@@ -3,10 +3,10 @@
 use format::scan::{ScanFunc, ScanState};
 use pool::props::number::{nice, nice_bytes};
 use scan::ScanStatus;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::json_look::Look;
 use crate::dates::{self, Form};
-use crate::json;
 
 /// `00:00:01`, or `1 days 02:03:04`.
 pub(super) fn duration(secs: u64) -> String {
@@ -51,8 +51,8 @@ pub fn lines(status: &ScanStatus, now: u64) -> Option<Vec<String>> {
     })
 }
 
-/// The `scan_stats` of the JSON: dates and sizes for people unless `raw`. `None` if there never was a scan.
-pub fn stats(status: &ScanStatus, raw: bool, as_int: bool) -> Option<Value> {
+/// The `scan_stats` of the JSON. `None` if there never was a scan.
+pub(super) fn stats(status: &ScanStatus, look: Look) -> Option<Map<String, Value>> {
     let scan = &status.scan;
     let function = match scan.func {
         ScanFunc::None => return None,
@@ -67,33 +67,26 @@ pub fn stats(status: &ScanStatus, raw: bool, as_int: bool) -> Option<Value> {
         ScanState::Canceled => "CANCELED",
         ScanState::ErrorScrubbing => "ERRORSCRUBBING",
     };
-    let number = |n: u64| json::scalar(&n.to_string(), as_int);
-    let date = |time: u64| match (time, raw) {
-        (0, false) => Value::from("-"),
-        (_, true) => number(time),
-        (_, false) => Value::from(dates::show(time, Form::Scan)),
-    };
-    let size = |n: u64| if raw { number(n) } else { Value::from(nice_bytes(n)) };
     let rows = [
         ("function", Value::from(function)),
         ("state", Value::from(state)),
-        ("start_time", date(scan.start_time)),
-        ("end_time", date(scan.end_time)),
+        ("start_time", look.date(scan.start_time)),
+        ("end_time", look.date(scan.end_time)),
         // What was written meanwhile is examined, too.
-        ("to_examine", size(scan.to_examine.max(scan.examined))),
-        ("examined", size(scan.examined)),
-        ("skipped", size(scan.skipped)),
-        ("processed", size(scan.processed)),
-        ("errors", number(scan.errors)),
+        ("to_examine", look.bytes(scan.to_examine.max(scan.examined))),
+        ("examined", look.bytes(scan.examined)),
+        ("skipped", look.bytes(scan.skipped)),
+        ("processed", look.bytes(scan.processed)),
+        ("errors", look.number(scan.errors)),
         // Blocks are read when they are found, in one pass.
-        ("bytes_per_scan", size(0)),
-        ("pass_start", date(scan.start_time)),
-        ("scrub_pause", date(status.paused_at)),
-        ("scrub_spent_paused", number(0)),
-        ("issued_bytes_per_scan", size(scan.examined)),
-        ("issued", size(scan.examined)),
+        ("bytes_per_scan", look.bytes(0)),
+        ("pass_start", look.number(scan.start_time)),
+        ("scrub_pause", look.date(status.paused_at)),
+        ("scrub_spent_paused", look.number(0)),
+        ("issued_bytes_per_scan", look.bytes(scan.examined)),
+        ("issued", look.bytes(scan.examined)),
     ];
-    Some(Value::Object(rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()))
+    Some(rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
 fn progress(status: &ScanStatus, now: u64) -> [String; 2] {
@@ -159,18 +152,21 @@ mod tests {
 
     #[test]
     fn json_shows_a_scrub_in_numbers() {
-        let told = stats(&status(ScanState::Finished), true, true).expect("a scan");
+        let told = stats(&status(ScanState::Finished), Look { raw: true, as_int: true }).expect("a scan");
         assert_eq!((&told["function"], &told["state"]), (&"SCRUB".into(), &"FINISHED".into()));
         assert_eq!((&told["start_time"], &told["examined"]), (&1_000_000.into(), &(1u64 << 30).into()));
-        let told = stats(&status(ScanState::Scanning), false, false).expect("a scan");
+        let told = stats(&status(ScanState::Scanning), Look { raw: false, as_int: false }).expect("a scan");
         assert_eq!((&told["to_examine"], &told["scrub_pause"]), (&"4G".into(), &"-".into()));
+        // As in OpenZFS, the begin of the pass is a number for people, too, and dates have their time zone.
+        assert_eq!(told["pass_start"], "1000000");
+        assert_eq!(told["start_time"], dates::show(1_000_000, Form::Stamp));
     }
 
     #[test]
     fn no_scan_prints_nothing() {
         let mut status = status(ScanState::None);
         assert_eq!(lines(&status, 0), None);
-        assert_eq!(stats(&status, true, true), None);
+        assert_eq!(stats(&status, Look { raw: true, as_int: true }), None);
         status.scan.func = ScanFunc::None;
         assert_eq!(lines(&status, 0), None);
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::Call;
 use super::damaged::{self, Trouble};
+use super::json_look::Look;
 use super::pool_values::PoolValues;
 use super::repeat::Repeat;
 use super::scan;
@@ -19,6 +20,7 @@ use super::zpool_list::{head, key};
 use super::zpool_status_advice::advice;
 use super::zpool_status_moves;
 use super::zpool_status_rebuild;
+use super::zpool_status_stats;
 use crate::args::{Parsed, flag, value};
 use crate::command::{Beside, Command, Run, Subjects, Typed, Visitors};
 use crate::dates::{self, Form};
@@ -410,20 +412,6 @@ impl Devices<'_> {
     }
 }
 
-/// How JSON shows sizes: for people unless `-p` or `--json-int`.
-#[derive(Clone, Copy)]
-struct Look {
-    raw: bool,
-    as_int: bool,
-}
-
-impl Look {
-    fn size(self, n: u64) -> Value {
-        let text = if self.raw { n.to_string() } else { number::nice(n) };
-        json::scalar(&text, self.as_int)
-    }
-}
-
 fn as_json(call: &Typed<Options>, console: &mut Console, views: &[&PoolView]) -> Result<(), Failure> {
     let as_int = call.options.json_int;
     let look = Look { raw: call.options.exact || as_int, as_int };
@@ -441,12 +429,10 @@ fn as_json(call: &Typed<Options>, console: &mut Console, views: &[&PoolView]) ->
                 object.insert("moreinfo".to_owned(), link.into());
             }
         }
-        if let Some(scan) = view.scan()?.and_then(|status| scan::stats(&status, look.raw, as_int)) {
-            object.insert("scan_stats".to_owned(), scan);
-        }
+        let tree = view.shown(naming);
+        object.extend(zpool_status_stats::of(view, &tree, look)?);
         let trouble = Trouble::of(view)?;
         let shown = Shown { values: &values, trouble: &trouble, look };
-        let tree = view.shown(naming);
         let flat = call.options.flat;
         let group = |class: Class, parent: &str| -> Map<String, Value> {
             let of = tree.iter().filter(|vdev| vdev.class == class);
