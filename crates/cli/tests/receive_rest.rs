@@ -208,6 +208,12 @@ fn a_backup_sends_everything_once_and_then_what_changed() {
     // The same once more, by its name: nothing is left to do.
     let again = bed.run(&["backup", &format!("tank/fs{}", left[0]), "usb/copy"]).good();
     assert!(again.contains("usb/copy has it"), "{again}");
+    // What was changed in the copy is not overwritten, and a line says what to do.
+    zfs(&bed, "snapshot usb/copy@own");
+    let refused = bed.run(&backup);
+    assert!(refused.status == 1 && refused.err.contains("'zfs rollback -r usb/copy@backup-"), "{refused:?}");
+    zfs(&bed, "destroy usb/copy@own");
+    bed.run(&backup).good();
     // A dataset that is no copy is left alone.
     zfs(&bed, "create usb/other");
     let refused = bed.run(&["backup", "tank/fs", "usb/other"]);
@@ -252,7 +258,15 @@ fn a_backup_in_a_folder_can_be_verified_and_received() {
     };
     let streams = files("streams");
     assert_eq!((streams.len(), files("streams/sub").len()), (2, 2));
-    assert_eq!(bed.run(&["backup", "--verify", "./streams"]).good().lines().count(), 2);
+    // The streams of the datasets below are read again, too.
+    let verified = bed.run(&["backup", "--verify", "./streams"]).good();
+    assert_eq!(verified.lines().filter(|line| line.starts_with("sub/")).count(), 2, "{verified}");
+    assert_eq!(verified.lines().count(), 4);
+    // A folder has the streams of one dataset.
+    let refused = bed.run(&["backup", "tank/fs/sub", "./streams"]);
+    assert!(refused.status == 1 && refused.err.contains("has a backup of 'tank/fs'"), "{refused:?}");
+    assert_eq!(files("streams"), streams);
+    assert_eq!(names(&bed, "tank/fs/sub").iter().filter(|name| name.starts_with('@')).count(), 1);
     for name in &streams {
         receive(&bed, &format!("streams/{name}"), &["-u", "usb/back"]).good();
     }

@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::json;
 
-use super::chain::Chain;
+use super::chain::{Chain, Link};
 use super::existing::{Existing, datasets, snapshots_of};
 use super::{MADE_BY, name_now};
 use crate::around::Surroundings;
@@ -23,6 +23,8 @@ const MAKER: &str = "backup";
 const TAG: &str = "cenote-backup:";
 /// Longest tag of a hold, with room for the dataset's name.
 const TAG_MAX: usize = 200;
+/// What `zfs receive` says of a destination that is no longer what was sent to it.
+const CHANGED: &str = "has been modified";
 
 /// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
@@ -167,18 +169,24 @@ fn make(zfs: &Zfs, top: &str, recursive: bool) -> Result<String, Failure> {
 }
 
 fn verify(folder: &Path, with_json: bool, console: &mut Console) -> Result<(), Failure> {
-    let chain = Chain::open(folder, false)?;
-    if chain.links.is_empty() {
+    let mut chains = Chain::open_all(folder)?;
+    chains.retain(|chain| !chain.links.is_empty());
+    if chains.is_empty() {
         return Err(Failure::refused(format!("there is no backup in '{}'", folder.display())));
     }
+    chains.iter().try_for_each(|chain| verify_chain(chain, folder, with_json, console))
+}
+
+/// Reads the streams of one dataset again. They are named as they lie below `top`.
+fn verify_chain(chain: &Chain, top: &Path, with_json: bool, console: &mut Console) -> Result<(), Failure> {
     for link in &chain.links {
+        let file = chain.shown(link, top);
         match chain.verify(link) {
             Ok(()) if with_json => {
-                console
-                    .line(&json!({ "file": link.file, "bytes": link.bytes, "verified": true }).to_string())?;
+                console.line(&json!({ "file": file, "bytes": link.bytes, "verified": true }).to_string())?;
             }
             Ok(()) if console.is_quiet() => {}
-            Ok(()) => console.line(&format!("{}: {} as written", link.file, counted(link.bytes, "byte")))?,
+            Ok(()) => console.line(&format!("{file}: {} as written", counted(link.bytes, "byte")))?,
             Err(failure) => console.complain(failure)?,
         }
     }
@@ -260,7 +268,10 @@ impl One<'_> {
             self.hold(sent)?;
         }
         match &base {
-            Some(base) => self.send(&["-I", &base.full, &sent.full], to, &[])?,
+            Some(base) => {
+                let sent = self.send(&["-I", &base.full, &sent.full], to, &[]);
+                sent.map_err(|failure| changed_there(failure, to, base))?;
+            }
             None if is_there => {
                 self.forget(sent);
                 let line = format!("cannot back up '{}': '{to}' has no snapshot of it", self.dataset);
@@ -328,9 +339,23 @@ impl One<'_> {
             return Ok(None);
         }
         let base = there.iter().find(|one| Some(one.guid) == last && one.txg < sent.txg).cloned();
+        if let Some(other) = chain.last().map(Link::dataset).filter(|other| *other != self.dataset)
+            && base.is_none()
+        {
+            let line = format!(
+                "cannot back up '{}' to '{}': the folder has a backup of '{other}'",
+                self.dataset,
+                folder.display()
+            );
+            self.forget(sent);
+            return Err(Failure::refused(line).hint("nothing was changed; name another folder"));
+        }
         if base.is_none() && last.is_some() {
             self.tell(
-                &format!("{}: the last snapshot in the folder is gone here: a full stream", self.dataset),
+                &format!(
+                    "{}: the snapshot that the folder has last is gone from the source: this stream is a full one",
+                    self.dataset
+                ),
                 console,
             )?;
         }
@@ -407,6 +432,20 @@ impl One<'_> {
         let Done { sent, from, to, bytes } = done;
         let from = from.map(|base| &base.full);
         console.line(&json!({ "snapshot": sent.full, "from": from, "to": to, "bytes": bytes }).to_string())
+    }
+}
+
+/// Adds what to do to the failure of an increment whose destination has something of its own.
+fn changed_there(failure: Failure, to: &str, base: &Existing) -> Failure {
+    let is_change =
+        matches!(&failure, Failure::Refused(lines) if lines.iter().any(|line| line.contains(CHANGED)));
+    let base = base.name();
+    match is_change {
+        true => failure.hint(format!(
+            "nothing was changed; 'zfs rollback -r {to}@{base}' gives up what changed in '{to}' since, and the snapshots \
+             made there"
+        )),
+        false => failure,
     }
 }
 

@@ -53,6 +53,11 @@ impl Link {
         })
     }
 
+    /// The dataset that it is a stream of, under the name that the dataset had.
+    pub(super) fn dataset(&self) -> &str {
+        self.snapshot.split_once('@').map_or(self.snapshot.as_str(), |(dataset, _)| dataset)
+    }
+
     fn note(&self) -> String {
         let from = self.from.map(|guid| guid.to_string());
         let note = json!({ "schema": 1, "number": self.number, "snapshot": self.snapshot, "guid": self.guid.to_string(),
@@ -96,6 +101,34 @@ impl Chain {
             return Err(Failure::refused(format!("two streams in '{}' have one number", folder.display())));
         }
         Ok(Chain { folder: folder.to_owned(), links })
+    }
+
+    /// The chains in a folder and in the folders below it, where a recursive backup has those of the datasets below.
+    ///
+    /// # Errors
+    /// As [`Chain::open`].
+    pub(super) fn open_all(top: &Path) -> Result<Vec<Chain>, Failure> {
+        let mut chains = Vec::new();
+        let mut folders = vec![top.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let failed = |error: io::Error| about("open", &folder, &error);
+            for entry in fs::read_dir(&folder).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                // A link could lead in a circle.
+                if entry.file_type().map_err(failed)?.is_dir() {
+                    folders.push(entry.path());
+                }
+            }
+            chains.push(Chain::open(&folder, false)?);
+        }
+        chains.sort_by(|one, other| one.folder.cmp(&other.folder));
+        Ok(chains)
+    }
+
+    /// The name of a stream below the folder `top`.
+    pub(super) fn shown(&self, link: &Link, top: &Path) -> String {
+        let folder = self.folder.strip_prefix(top).unwrap_or(&self.folder);
+        folder.join(&link.file).display().to_string()
     }
 
     pub(super) fn last(&self) -> Option<&Link> {
