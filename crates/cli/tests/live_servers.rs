@@ -144,3 +144,17 @@ fn one_of_several_servers_started_at_once_for_one_pool_name_stays() {
         assert_eq!(done.status, 0, "{done:?}");
     }
 }
+
+#[test]
+fn a_server_of_an_image_that_is_not_imported_ends_with_an_export() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.run(&["zpool", "export", "tank"]).good();
+    let image = live.text("tank.img");
+    live.run(&["-d", &image, "zfs", "mount", "-a"]).good();
+    write(&live.path("mnt/kept"), b"written");
+    live.run(&["zpool", "export", "tank"]).good();
+    assert!(live.mounts().is_empty(), "{:?}", live.mounts());
+    assert_eq!(live.run(&["-d", &image, "cat", "tank:/kept"]).good(), "written");
+    live.run(&["zpool", "export", "tank"]).refused("cannot open 'tank': no such pool");
+    live.expect_sound();
+}

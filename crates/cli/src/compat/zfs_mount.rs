@@ -157,6 +157,9 @@ fn elsewhere(call: &Typed<Options>, name: Option<&str>, console: &mut Console) -
             // One of several pools waits for its turn: its mount points may lie in another pool.
             mounted_at_start = name.is_none() && is_alone;
             start::start(pool, mounted_at_start, None, call.around, console)?;
+            if !call.around.search.is_empty() && client::server_of(pool, call.around)?.is_some() {
+                console.explain(&format!("'{pool}' is in use until 'cenote zpool export {pool}'"));
+            }
         }
     }
     if mounted_at_start {

@@ -7,10 +7,10 @@ use crate::command::{Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen};
 use crate::out::Console;
-use crate::state;
+use crate::{connect, state};
 use pool::known::KnownPool;
-use server::ClientError;
 use server::messages::{Refusal, Stop};
+use server::{Client, ClientError};
 
 /// `zpool export`.
 pub static COMMAND: Command = Command {
@@ -48,7 +48,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     for name in names {
         let Some(pool) = known.iter().find(|pool| pool.name == name) else {
-            console.complain(open::no_such_pool(&name))?;
+            if let Err(failure) = export_unlisted(call, &name) {
+                console.complain(failure)?;
+            }
             continue;
         };
         if let Err(failure) = export_one(call, pool) {
@@ -58,19 +60,33 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Ends the server of a pool that is not imported: `cenote -d IMAGE serve POOL` and `cenote -d IMAGE zfs mount` start one.
+fn export_unlisted(call: &Typed<Options>, name: &str) -> Result<(), Failure> {
+    let broken = |error: ClientError| client::broken(name, &error);
+    match connect::is_used().then(|| connect::connect(name)).transpose().map_err(broken)?.flatten() {
+        Some(client) => stop(call, client, name),
+        None => Err(open::no_such_pool(name)),
+    }
+}
+
+/// Ends a server: it writes everything, unmounts and exports.
+fn stop(call: &Typed<Options>, client: Client, name: &str) -> Result<(), Failure> {
+    let stop = Stop { destroy: false, force: call.options.force, command: Some(call.line.clone()) };
+    client.stop(stop).map_err(|error| match error {
+        ClientError::Refused(Refusal::Busy(point)) => {
+            Action::Unmount(&point.display().to_string()).failed(reason::BUSY)
+        }
+        ClientError::Refused(Refusal::Working) => {
+            Action::Export(name).failed(reason::BUSY).hint("a command is being carried out on it")
+        }
+        error => Action::Export(name).failed(error),
+    })
+}
+
 /// Without a server, a pool is exported between commands already. This only records it and removes the pool from the list.
 fn export_one(call: &Typed<Options>, known: &KnownPool) -> Result<(), Failure> {
     if let Some(client) = client::server_of(&known.name, call.around)? {
-        let stop = Stop { destroy: false, force: call.options.force, command: Some(call.line.clone()) };
-        client.stop(stop).map_err(|error| match error {
-            ClientError::Refused(Refusal::Busy(point)) => {
-                Action::Unmount(&point.display().to_string()).failed(reason::BUSY)
-            }
-            ClientError::Refused(Refusal::Working) => {
-                Action::Export(&known.name).failed(reason::BUSY).hint("a command is being carried out on it")
-            }
-            error => Action::Export(&known.name).failed(error),
-        })?;
+        stop(call, client, &known.name)?;
         return state::known().forget(known.guid).map_err(|error| NotOpen::from(error).into());
     }
     let opened = open::find(&known.name, &crate::around::Surroundings::default())
