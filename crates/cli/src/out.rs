@@ -8,6 +8,7 @@
 //! [`Console::content`], for the contents of files, never changes anything.
 
 use crate::messages::Failure;
+use crate::wrap;
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -26,6 +27,8 @@ pub struct Console<'a> {
     quiet: bool,
     /// Columns of the terminal that standard output is.
     width: Option<usize>,
+    /// Columns of the terminal that standard error is.
+    remark_width: Option<usize>,
     /// Standard output takes colours.
     colour: bool,
 }
@@ -60,7 +63,7 @@ impl<'a> Console<'a> {
         let (out, err): (BufWriter<Box<dyn Write + 'a>>, Box<dyn Write + 'a>) =
             (BufWriter::new(Box::new(out)), Box::new(err));
         let (out, err) = (Shown { to: out, terminal: false }, Shown { to: err, terminal: false });
-        Console { out, err, failed: false, quiet: false, width: None, colour: false }
+        Console { out, err, failed: false, quiet: false, width: None, remark_width: None, colour: false }
     }
 
     /// Whether standard output is a terminal.
@@ -84,21 +87,29 @@ impl<'a> Console<'a> {
         self
     }
 
+    /// How many columns the terminal has that standard error is; `None` if it is none.
+    #[must_use]
+    pub fn remark_width(mut self, width: Option<usize>) -> Console<'a> {
+        self.remark_width = width;
+        self
+    }
+
     /// How many columns a table may have; `None` where nobody looks at it.
     pub fn columns(&self) -> Option<usize> {
         self.width
     }
 
-    /// Prints a line that is the answer: in colour where standard output takes it.
+    /// Prints a sentence that is the answer: in colour where standard output takes it, and wrapped there as [`Console::sentence`].
     ///
     /// # Errors
     /// As [`Console::line`].
     pub fn answer(&mut self, colour: Colour, text: &str) -> Result<(), Failure> {
         if !self.colour {
-            return self.line(text);
+            return self.sentence(text);
         }
         self.out.to.write_all(colour.codes().as_bytes())?;
-        self.out.write_all(text.as_bytes())?;
+        let lines = wrap::fitting(text, self.text_width());
+        self.out.write_all(lines.join("\n").as_bytes())?;
         self.out.to.write_all(PLAIN.as_bytes())?;
         Ok(self.out.write_all(b"\n")?)
     }
@@ -164,10 +175,25 @@ impl<'a> Console<'a> {
         Ok(self.out.flush()?)
     }
 
-    /// Prints a remark on standard error that is no failure.
+    /// Prints a sentence of the result: on a terminal, wrapped at blanks.
+    ///
+    /// # Errors
+    /// As [`Console::line`].
+    pub fn sentence(&mut self, text: &str) -> Result<(), Failure> {
+        wrap::fitting(text, self.text_width()).iter().try_for_each(|line| self.line(line))
+    }
+
+    fn text_width(&self) -> Option<usize> {
+        self.width.map(|width| width.clamp(wrap::NARROW, wrap::USUAL))
+    }
+
+    /// Prints a remark on standard error that is no failure: on a terminal, wrapped at blanks.
     pub fn remark(&mut self, text: &str) {
-        // A closed standard error cannot be reported.
-        let _ = writeln!(self.err, "{text}");
+        let width = self.remark_width.map(|width| width.max(wrap::NARROW));
+        for line in wrap::fitting(text, width) {
+            // A closed standard error cannot be reported.
+            let _ = writeln!(self.err, "{line}");
+        }
     }
 
     /// As [`Console::remark`], but only to people: programs that know OpenZFS expect nothing there.
@@ -231,6 +257,7 @@ pub fn standard() -> Console<'static> {
     let watched = io::stderr().is_terminal();
     let width = columns_of(&io::stdout());
     let console = Console::new(io::stdout(), io::stderr()).on_terminal(terminal).watched(watched);
+    let console = console.remark_width(columns_of(&io::stderr()));
     console.width(width).coloured(terminal && wants_colour(|name| std::env::var_os(name)))
 }
 

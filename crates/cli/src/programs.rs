@@ -70,7 +70,7 @@ fn main(program: Program, words: &[String], around: &Surroundings, mut console: 
     };
     let ended = match about {
         Some(command) if console.is_watched() => {
-            ended.map_err(|failure| suggest::with_suggestion(failure, program, command))
+            ended.map_err(|failure| suggest::with_suggestion(failure, program, command, rest))
         }
         _ => ended,
     };

@@ -46,7 +46,9 @@ impl server::Commands for Roof {
         let around = Surroundings { posix: job.posix, served: Some(served), ..Surroundings::default() };
         let (terminal, watched) = (out.is_terminal(), err.is_terminal());
         let width = columns_of(&out);
+        let remark_width = columns_of(&*err);
         let console = Console::new(out, Shared(err)).on_terminal(terminal).watched(watched).width(width);
+        let console = console.remark_width(remark_width);
         let program = match job.program.as_str() {
             "zfs" => Program::Zfs,
             "zpool" => Program::Zpool,

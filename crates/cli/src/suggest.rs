@@ -3,6 +3,8 @@
 //! From:   a failure of a command of `zfs` or `zpool` that names a property or an option.
 //! To:     one more line, which people alone are shown: programs expect the words of OpenZFS and nothing else.
 
+use std::path::Path;
+
 use pool::props::{Property, dataset, pool as pool_props, vdev};
 
 use crate::command::{Command, Program};
@@ -12,6 +14,17 @@ use crate::messages::{Failure, io_words};
 const NEAR: f64 = 0.8;
 /// What stands before a word that is no property.
 const PROPERTIES: [&str; 2] = ["invalid property '", "invalid property: '"];
+/// What stands before a property that a new pool is given, and behind it.
+const GIVEN_PROPERTY: (&str, &str) = ("property '", "' is not a valid pool or vdev property");
+/// What stands between a property and the values that it takes.
+const VALUES: &str = "' must be one of '";
+/// What stands before a word that is no device, and behind it.
+const NO_DEVICE: (&str, &str) = ("cannot open '", "': no such device in /dev");
+/// Words among devices that say how they are used.
+const LAYOUTS: [&str; 12] = [
+    "mirror", "raidz", "raidz1", "raidz2", "raidz3", "draid1", "draid2", "draid3", "spare", "log", "cache",
+    "special",
+];
 /// What stands before the path of a device that cannot be found.
 const DEVICE: &str = "cannot resolve path '";
 /// What stands before a word that is no option.
@@ -25,17 +38,54 @@ pub fn nearest<'a>(word: &str, all: impl Iterator<Item = &'a str>) -> Option<&'a
 
 /// The failure with a suggestion below its first line, where a word of it is nearly right.
 #[must_use]
-pub fn with_suggestion(failure: Failure, program: Program, command: &Command) -> Failure {
+pub fn with_suggestion(failure: Failure, program: Program, command: &Command, words: &[String]) -> Failure {
+    let of_line = |line: &str| of_value(line, words).or_else(|| suggestion(line, program, command));
     match failure {
-        Failure::Usage(line) => match suggestion(&line, program, command) {
+        Failure::Usage(line) => match of_line(&line) {
             Some(more) => Failure::Usage(format!("{line}\n{more}")),
             None => Failure::Usage(line),
         },
-        Failure::Refused(lines) => match lines.iter().find_map(|line| suggestion(line, program, command)) {
+        Failure::Refused(lines) => match lines.iter().find_map(|line| of_line(line)) {
             Some(more) => Failure::Refused(lines).hint(more),
             None => Failure::Refused(lines),
         },
         other => other,
+    }
+}
+
+/// The failure of one of cenote's own commands with a suggestion, where a value of a property is nearly right.
+#[must_use]
+pub fn with_value(failure: Failure, words: &[String]) -> Failure {
+    match failure {
+        Failure::Refused(lines) => match lines.iter().find_map(|line| of_value(line, words)) {
+            Some(more) => Failure::Refused(lines).hint(more),
+            None => Failure::Refused(lines),
+        },
+        other => other,
+    }
+}
+
+/// What a misspelt value of a property probably means: the line has the values that the property takes, and the line or a word
+/// of the command line has `property=value`.
+fn of_value(line: &str, words: &[String]) -> Option<String> {
+    let (before, values) = line.split_once(VALUES)?;
+    let assigned = format!("{}=", before.rsplit('\'').next()?);
+    let given = std::iter::once(line).chain(words.iter().map(String::as_str));
+    let value = given.filter_map(|text| text.split_once(&assigned)).map(|(_, value)| value).next()?;
+    let value = value.split([':', ' ', ',']).next()?;
+    let values: Vec<String> =
+        values.split('\'').next()?.split(" | ").map(|form| spelt(form, value)).collect();
+    let near = nearest(value, values.iter().map(String::as_str)).filter(|near| *near != value)?;
+    Some(format!("did you mean '{assigned}{near}'?"))
+}
+
+/// A form of values, such as `zstd-[1-19]`, with the number that `value` ends in.
+fn spelt(form: &str, value: &str) -> String {
+    let number = &value[value.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
+    match form.split_once('[') {
+        Some((stem, _)) if !number.is_empty() => format!("{stem}{number}"),
+        Some((stem, _)) => stem.trim_end_matches('-').to_owned(),
+        None => form.to_owned(),
     }
 }
 
@@ -46,12 +96,18 @@ fn properties(program: Program) -> impl Iterator<Item = &'static str> {
         Program::Zpool => [pool_props::VISIBLE, vdev::VISIBLE],
     };
     let both = tables.into_iter().flatten();
-    both.flat_map(|property| std::iter::once(property.name).chain(property.alias))
+    // A list of properties can have the name of what they belong to, too.
+    both.flat_map(|property| std::iter::once(property.name).chain(property.alias)).chain(["name"])
 }
 
 fn suggestion(line: &str, program: Program, command: &Command) -> Option<String> {
     let quoted = |start: &str| line.split_once(start)?.1.split('\'').next();
-    if let Some(word) = PROPERTIES.iter().find_map(|start| quoted(start)) {
+    let between = |(start, end): (&str, &str)| line.strip_prefix(start)?.strip_suffix(end);
+    if let Some(word) = between(NO_DEVICE) {
+        return not_a_device(word);
+    }
+    let property = PROPERTIES.iter().find_map(|start| quoted(start));
+    if let Some(word) = property.or_else(|| between(GIVEN_PROPERTY)) {
         let near = nearest(word, properties(program))?;
         return Some(format!("did you mean '{near}'? '{} help properties' lists them all", program.name()));
     }
@@ -63,6 +119,16 @@ fn suggestion(line: &str, program: Program, command: &Command) -> Option<String>
         command.options.iter().flat_map(|option| option.spellings()).filter(|spelling| spelling.len() > 1);
     let near = nearest(word, long)?;
     Some(format!("did you mean '--{near}'?"))
+}
+
+/// What a word that is no device in /dev probably means.
+fn not_a_device(word: &str) -> Option<String> {
+    if let Some(near) = nearest(word, LAYOUTS.into_iter()) {
+        return Some(format!("did you mean '{near}'?"));
+    }
+    let is_file = Path::new(word).extension().is_some() || word.contains('/');
+    let path = std::path::absolute(word).ok().filter(|path| is_file && !path.exists())?;
+    Some(format!("an image is written with its whole path: 'truncate -s 1G {0}' makes '{0}'", path.display()))
 }
 
 /// Why there is no device at `path`.
@@ -82,7 +148,7 @@ mod tests {
     use super::*;
     use crate::compat;
 
-    fn said(program: Program, command: &str, line: &str) -> Option<String> {
+    fn said_of(program: Program, command: &str, line: &str) -> Option<String> {
         suggestion(line, program, compat::command(program, command).expect(command))
     }
 
@@ -122,9 +188,37 @@ mod tests {
             ),
         ];
         for (program, command, line, wanted) in lines {
-            let said = said(program, command, line).expect(line);
+            let said = said_of(program, command, line).expect(line);
             assert!(said.starts_with(wanted), "{said}");
         }
+    }
+
+    #[test]
+    fn values_and_layouts_that_are_nearly_right_are_named() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let values = "'compression' must be one of 'on | off | gzip | gzip-[1-9] | lz4 | zstd | zstd-[1-19] | zstd-fast'";
+        for (line, meant) in [
+            ("set compression=zst tank", "zstd"),
+            ("create -ocompression=zst-3 tank/a", "zstd-3"),
+            ("create -o compression=gzi-9 tank/a", "gzip-9"),
+        ] {
+            let said = of_value(&format!("cannot set property for 'tank': {values}"), &words(line));
+            assert_eq!(said, Some(format!("did you mean 'compression={meant}'?")), "{line}");
+        }
+        let said = of_value(&format!("cannot measure compression=zsdt-1: {values}"), &[]);
+        assert_eq!(said.as_deref(), Some("did you mean 'compression=zstd-1'?"));
+        assert_eq!(of_value(values, &words("set compression=xyzzy tank")), None);
+        assert_eq!(of_value(values, &words("set compression=gzip-77 tank")), None);
+        let create = |line: &str| said_of(Program::Zpool, "create", line);
+        assert_eq!(
+            create("cannot open 'miror': no such device in /dev").as_deref(),
+            Some("did you mean 'mirror'?")
+        );
+        let said = create("cannot open 'no.img': no such device in /dev").expect("a file is meant");
+        assert!(said.contains("whole path") && said.contains("/no.img'"), "{said}");
+        assert_eq!(create("cannot open 'xyzzy': no such device in /dev"), None);
+        let said = create("property 'ashfit' is not a valid pool or vdev property").expect("near");
+        assert!(said.starts_with("did you mean 'ashift'?"), "{said}");
     }
 
     #[test]
@@ -135,7 +229,7 @@ mod tests {
             "invalid option 'q'",
             "missing pool name",
         ] {
-            assert_eq!(said(Program::Zfs, "list", line), None, "{line}");
+            assert_eq!(said_of(Program::Zfs, "list", line), None, "{line}");
         }
     }
 }

@@ -23,9 +23,68 @@ pub fn lines(text: &str, width: usize, (first, next): (&str, &str)) -> Vec<Strin
     textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
 }
 
+/// The columns from one tab stop to the next.
+const TAB: usize = 8;
+
+/// The lines of a text. Those that have more than `width` columns, if there is a width, are wrapped; their later lines are set
+/// in by two more blanks.
+pub fn fitting(text: &str, width: Option<usize>) -> Vec<String> {
+    let Some(width) = width else { return vec![text.to_owned()] };
+    text.split('\n').flat_map(|line| fitting_line(line, width)).collect()
+}
+
+fn fitting_line(line: &str, width: usize) -> Vec<String> {
+    let start = line.len() - line.trim_start_matches(['\t', ' ']).len();
+    let (indent, words) = line.split_at(start);
+    let tabs = indent.matches('\t').count();
+    // A tab counts as one column below.
+    let width = width.saturating_sub(tabs * (TAB - 1)).max(NARROW);
+    if line.chars().count() <= width {
+        return vec![line.to_owned()];
+    }
+    let next = format!("{indent}  ");
+    if tabs == 0 {
+        return lines(words, width, (indent, &next));
+    }
+    // The line of a usage text: an option stays with its argument.
+    let wrapped = lines(&bracketed(words), width, (indent, &next));
+    wrapped.into_iter().map(|line| line.replace(NO_BREAK, " ")).collect()
+}
+
+/// A blank at which no line ends.
+const NO_BREAK: char = '\u{a0}';
+
+/// A text in which no line ends inside of brackets.
+fn bracketed(words: &str) -> String {
+    let mut depth = 0_usize;
+    let kept = words.chars().map(|letter| {
+        match letter {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            ' ' if depth > 0 => return NO_BREAK,
+            _ => {}
+        }
+        letter
+    });
+    kept.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_lines_that_are_too_long_are_wrapped_and_keep_their_indent() {
+        let text = "short\n\tlist [-r] [-o PROPERTY[,PROPERTY]…] [-t TYPE] [DATASET]…\n\n  zfs set x";
+        assert_eq!(fitting(text, None), [text]);
+        let lines = fitting(text, Some(48));
+        assert_eq!(
+            lines,
+            ["short", "\tlist [-r] [-o PROPERTY[,PROPERTY]…]", "\t  [-t TYPE] [DATASET]…", "", "  zfs set x"]
+        );
+        let path = format!("cannot open '/{}'", "x".repeat(90));
+        assert_eq!(fitting(&path, Some(80)).len(), 2, "a long path is a line of its own, and is not cut");
+    }
 
     #[test]
     fn words_stay_whole_and_later_lines_are_set_in() {

@@ -10,13 +10,14 @@ use format::config::PoolState;
 use pool::known::KnownPool;
 use pool::{DeviceCopy, Found, backing_file};
 
-use crate::messages::{Action, Failure};
+use crate::messages::{Action, Failure, plain};
 use crate::open::NotOpen;
 use crate::out::Console;
 
 /// Says in one line why no pool can be imported from a place. Returns whether it cannot be read, or is a file without a pool.
 pub(super) fn explain(place: &Path, known: &[KnownPool], destroyed: bool, console: &mut Console) -> bool {
-    let cannot = |source| format!("cenote: {}", NotOpen::NoPlace { place: place.to_path_buf(), source });
+    let cannot =
+        |source| plain(format!("cenote: {}", NotOpen::NoPlace { place: place.to_path_buf(), source }));
     let metadata = match std::fs::metadata(backing_file(place)) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

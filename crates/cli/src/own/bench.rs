@@ -223,16 +223,13 @@ pub(super) fn print(console: &mut Console, report: &Report) -> Result<(), Failur
     {
         let size = pool::props::number::nice(first.recordsize);
         let threads = if first.threads == 1 { "thread" } else { "threads" };
-        console.line(&format!(
+        console.sentence(&format!(
             "records of {size}, {} {threads}; times relative to off; every byte was read back and compared",
             first.threads
         ))?;
     }
-    for line in report.machine.lines(&report.version) {
-        console.line(&line)?;
-    }
-    for caution in &report.cautions() {
-        console.line(caution)?;
+    for text in report.machine.lines(&report.version).iter().chain(&report.cautions()) {
+        console.sentence(text)?;
     }
     console.line("")?;
     console.answer(Colour::Bold, &report.sentence())?;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -115,7 +116,15 @@ fn chosen(check: &Check, around: &Surroundings, console: &mut Console) -> Result
         let found = word.to_str().map(|name| open::find(name, around));
         match found {
             Some(Ok(usable)) => pools.push(usable),
-            _ if backing_file(Path::new(word)).exists() => images.push(PathBuf::from(word)),
+            _ if backing_file(Path::new(word)).exists() => match File::open(backing_file(Path::new(word))) {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    console.complain(Action::Open(&word.to_string_lossy()).refused_by(&error))?;
+                }
+                _ => images.push(PathBuf::from(word)),
+            },
+            _ if is_path(word) => {
+                console.complain(Action::Open(&word.to_string_lossy()).failed("no such file or device"))?;
+            }
             Some(Err(error)) => console.complain(error.into())?,
             None => console.complain(missing(word))?,
         }
@@ -133,6 +142,12 @@ fn chosen(check: &Check, around: &Surroundings, console: &mut Console) -> Result
     }
     pools.extend(open::usable(&Surroundings { search: with_pools, ..around.clone() })?);
     Ok(pools)
+}
+
+/// Whether a word is meant as a file: it has a folder or an ending, and no pool is called so.
+fn is_path(word: &OsStr) -> bool {
+    let path = Path::new(word);
+    path.components().count() > 1 || path.extension().is_some()
 }
 
 fn missing(word: &OsStr) -> Failure {
@@ -211,7 +226,7 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
 }
 
 fn print(name: &str, verdict: &Verdict, seconds: f64, console: &mut Console) -> Result<(), Failure> {
-    verdict.findings.iter().try_for_each(|line| console.line(&format!("{name}: {line}")))?;
+    verdict.findings.iter().try_for_each(|line| console.sentence(&format!("{name}: {line}")))?;
     if verdict.count > verdict.findings.len() as u64 {
         console.line(&format!("{name}: … and {} more", verdict.count - verdict.findings.len() as u64))?;
     }
@@ -231,7 +246,11 @@ fn print(name: &str, verdict: &Verdict, seconds: f64, console: &mut Console) -> 
         verdict.directories,
         verdict.files,
     );
-    console.answer(colour, &line)
+    console.answer(colour, &line)?;
+    if verdict.count > 0 {
+        console.explain("nothing was changed; 'cenote help damage' says what to do next");
+    }
+    Ok(())
 }
 
 fn report(name: &str, verdict: &Verdict, seconds: f64) -> serde_json::Value {

@@ -1,18 +1,23 @@
 //! Commands of cenote's own that run in the server of the pool that they change.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::time::Duration;
 
 use crate::around::Surroundings;
 use crate::client::{broken, send, server_of};
 use crate::messages::Failure;
 use crate::open::pool_of;
-use crate::out::Console;
+use crate::out::{Console, columns_of};
 use crate::place::PoolPath;
 use crate::stop::{INTERRUPTED, Stop, no_signals};
+use crate::wrap;
 
 /// How often a waiting client looks whether it was told to stop.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// How long a command may take to stop before its user is told why.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Has a command that reads files carried out by the server of their pool, if that server has keys of encrypted datasets: this
 /// process has none. `None` if it has none either.
@@ -79,12 +84,16 @@ pub fn forward(
         // Ctrl-C asks the command there to stop in good order; the second one ends this process at once.
         let stop = Stop::on_signals().map_err(no_signals)?;
         if let Ok(stopper) = client.stopper() {
-            let stop = stop.clone();
+            let (stop, pool) = (stop.clone(), (*pool).to_owned());
             std::thread::spawn(move || {
                 while !stop.asked() {
                     std::thread::sleep(GLANCE);
                 }
                 stopper.stop();
+                std::thread::sleep(PATIENCE);
+                // The command still waits, so this process does as well.
+                let lines = wrap::fitting(&still_waits(&pool), columns_of(&std::io::stderr()));
+                let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
             });
         }
         let status = send(&client, "cenote", words.to_vec(), around);
@@ -93,4 +102,12 @@ pub fn forward(
         return status.map(|status| Some(ours(status))).map_err(|error| broken(pool, &error));
     }
     Ok(None)
+}
+
+/// What a user is told whose command does not stop, because the pool does not answer.
+fn still_waits(pool: &str) -> String {
+    format!(
+        "cenote: still waiting for '{pool}', which may be suspended: 'zpool status {pool}' says why; Ctrl-C again leaves at \
+         once, and what was written before is kept"
+    )
 }

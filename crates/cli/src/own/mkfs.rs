@@ -126,7 +126,12 @@ fn creation(mkfs: &Mkfs) -> Result<Creation, Failure> {
         let property = pool::props::dataset::parse(word).map(|property| property.name);
         let is_account = matches!(pool::props::dataset::ask(word), Some(Asked::Account(_)));
         if property.is_none() && !is_account && !names::is_user_property(word) {
-            return Err(failed(&format!("'{word}' is no property of file systems")));
+            let failure = failed(&format!("'{word}' is no property of file systems"));
+            let all = pool::props::dataset::VISIBLE.iter().map(|property| property.name);
+            return Err(match crate::suggest::nearest(word, all) {
+                Some(near) => failure.hint(format!("did you mean '{near}'?")),
+                None => failure,
+            });
         }
         given.add(property.unwrap_or(word), value)?;
     }

@@ -182,6 +182,11 @@ pub fn main(
     let named = std::iter::once(OsString::from("cenote")).chain(words.iter().cloned());
     let cenote = match Cenote::try_parse_from(named).map_err(tips::with_tip) {
         Ok(cenote) => cenote,
+        Err(error) if error.use_stderr() && is_too_wide(&error) => {
+            let status = u8::try_from(error.exit_code()).unwrap_or(2);
+            out::standard().remark(error.to_string().trim_end());
+            return status;
+        }
         Err(error) => {
             // Help and version asked for go to standard output with status 0, mistakes to standard error with
             // 2. A reader that went away needs no word.
@@ -218,9 +223,23 @@ pub fn main(
                 Err(failure) => Err(failure),
             };
             let asked = *ended.as_ref().unwrap_or(&0);
+            let ended = match console.is_watched() {
+                true => ended.map_err(|failure| crate::suggest::with_value(failure, &texts(&words))),
+                false => ended,
+            };
             console.finish(ended.map(drop), String::new).max(asked)
         }
     }
+}
+
+fn texts(words: &[OsString]) -> Vec<String> {
+    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Whether a mistake is told in lines that are too long for the terminal, so that they must be wrapped.
+fn is_too_wide(error: &clap::Error) -> bool {
+    let columns = out::columns_of(&std::io::stderr()).unwrap_or(usize::MAX);
+    error.to_string().lines().any(|line| line.chars().count() > columns)
 }
 
 /// Whether `word` is nearly the name of one of cenote's own commands.

@@ -146,9 +146,9 @@ fn compare(
     }
     let (Some(path), Some((ending, _))) = (&args.output, ending) else {
         table::print(console, &comparison.table())?;
-        comparison.warnings.iter().try_for_each(|warning| console.line(warning))?;
+        comparison.warnings.iter().try_for_each(|warning| console.sentence(warning))?;
         console.line("")?;
-        return console.line(&comparison.sentence());
+        return console.sentence(&comparison.sentence());
     };
     let output = Output::begin(path)?;
     let bytes = match ending {

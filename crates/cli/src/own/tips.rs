@@ -16,8 +16,14 @@ pub(super) fn with_tip(mut error: clap::Error) -> clap::Error {
     };
     let tip = match error.kind() {
         ErrorKind::UnknownArgument => word(&error, ContextKind::InvalidArg).and_then(|word| before(&word)),
-        ErrorKind::InvalidSubcommand => {
-            word(&error, ContextKind::InvalidSubcommand).and_then(|word| of_program(&word))
+        ErrorKind::InvalidSubcommand => word(&error, ContextKind::InvalidSubcommand)
+            .and_then(|word| of_image(&word).or_else(|| of_program(&word))),
+        ErrorKind::MissingSubcommand => {
+            error.remove(ContextKind::ValidSubcommand);
+            Some(
+                "'zfs list' lists what is in it, 'help truenas' is a guide, 'help' lists all commands"
+                    .to_owned(),
+            )
         }
         _ => None,
     };
@@ -26,6 +32,12 @@ pub(super) fn with_tip(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
+}
+
+/// The name of a file or a device where a command belongs.
+fn of_image(word: &str) -> Option<String> {
+    let is_there = word.contains(['.', '/']) && std::path::Path::new(word).exists();
+    is_there.then(|| format!("'cenote -d {word} zfs list' lists what is in it"))
 }
 
 /// `-d` stands before the command.
@@ -72,6 +84,8 @@ mod tests {
             ("snapshot tank@x", "tip: did you mean 'cenote zfs snapshot'?"),
             ("scurb tank", "tip: did you mean 'cenote zpool scrub'?"),
             ("chekc", "'check'"),
+            ("./src", "'cenote -d ./src zfs list' lists what is in it"),
+            ("-d disk.img", "'zfs list' lists what is in it"),
         ] {
             assert!(said(line).contains(tip), "{line}: {}", said(line));
         }

@@ -117,7 +117,14 @@ fn looks_like_one(word: &str) -> bool {
 }
 
 fn parse(word: &str) -> Result<Word, Failure> {
-    let refused = |error: tune::TuneError| Failure::refused(error.to_string());
+    let refused = |error: tune::TuneError| {
+        let failure = Failure::refused(error.to_string());
+        let tune::TuneError::Unknown(name) = &error else { return failure };
+        match crate::suggest::nearest(name, tune::ALL.iter().map(|tunable| tunable.name)) {
+            Some(near) => failure.hint(format!("did you mean '{near}'? 'cenote tune' lists them all")),
+            None => failure.hint("'cenote tune' lists them all"),
+        }
+    };
     match word.split_once('=') {
         None => Ok(Word::Show(tune::find(word).map_err(refused)?)),
         Some((name, text)) => {

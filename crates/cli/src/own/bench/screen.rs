@@ -96,7 +96,9 @@ impl Watch for Screen {
             Event::Note(_) if self.quiet => {}
             Event::Note(note) => self.bar.suspend(|| {
                 // Nobody can be told that standard error is closed.
-                let _ = writeln!(std::io::stderr(), "{}", crate::out::harmless_line(note));
+                let note = crate::out::harmless_line(note);
+                let lines = crate::wrap::fitting(&note, crate::out::columns_of(&std::io::stderr()));
+                let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
             }),
             Event::Begin { configuration, warm_up: true, .. } => {
                 *subject() = format!("warming up ({configuration})")

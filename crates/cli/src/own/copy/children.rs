@@ -72,10 +72,17 @@ pub fn below(
             Ok(Beneath::Files) => left.push(format!(
                 "files in the folder that '{name}' is mounted on were not copied: the dataset takes their place"
             )),
-            Err(why) => left.push(format!("'{name}' was not copied: {why}")),
+            Err(why) => left.push(not_copied(&name, &why)),
         }
     }
     Ok(Arc::new(shown))
+}
+
+/// The line about a dataset that was not copied. Messages of other modules name it, too: here it is named once.
+fn not_copied(name: &str, why: &str) -> String {
+    let why = why.strip_prefix(&format!("cannot open '{name}': ")).unwrap_or(why);
+    let why = why.replacen(&format!("'{name}' is"), "it is", 1);
+    format!("'{name}' was not copied: {why}")
 }
 
 fn words(error: &Failure) -> String {
@@ -169,6 +176,16 @@ fn is_below(path: &[u8], top: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dataset_that_is_not_copied_is_named_once() {
+        let why = "cannot open 't/a': 't/a' is encrypted, and its key is not loaded";
+        assert_eq!(
+            not_copied("t/a", why),
+            "'t/a' was not copied: it is encrypted, and its key is not loaded"
+        );
+        assert_eq!(not_copied("t/a", "it is a volume"), "'t/a' was not copied: it is a volume");
+    }
 
     #[test]
     fn a_dataset_lies_where_its_mountpoint_does_or_else_where_its_name_does() {

@@ -122,6 +122,9 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
         console.explain("the same command with --resume goes on");
         return Ok(stop.status());
     }
+    if cp.recursive && !cp.json && !cp.dry_run {
+        console.explain(&progress.sentence());
+    }
     Ok(u8::from(progress.errors.load(Ordering::Relaxed) > 0))
 }
 

@@ -8,10 +8,20 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use pool::props::number::nice_bytes;
+
 use super::terminal::Terminal;
+use crate::out::{columns_of, counted};
+use crate::wrap;
 
 /// How often the bar is drawn.
 const DRAWN_PER_SECOND: u8 = 5;
+
+/// What the bar shows while the size of the whole is not known.
+const COUNTING: &str = "{spinner} {binary_bytes} {msg}";
+/// What it shows then.
+const MEASURING: &str =
+    "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";
 
 /// Counts what was done, shows it, and says what went wrong.
 pub struct Progress {
@@ -48,10 +58,7 @@ impl Progress {
             },
         };
         let bar = ProgressBar::with_draw_target(Some(0), target);
-        let style = "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style);
-        }
+        set_style(&bar, COUNTING);
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
@@ -80,7 +87,9 @@ impl Progress {
 
     /// One more file of so many bytes is to be copied.
     pub fn expect(&self, bytes: u64) {
-        self.expected_files.fetch_add(1, Ordering::Relaxed);
+        if self.expected_files.fetch_add(1, Ordering::Relaxed) == 0 {
+            set_style(&self.bar, MEASURING);
+        }
         self.tell_files();
         self.bar.inc_length(bytes);
     }
@@ -106,7 +115,10 @@ impl Progress {
     fn tell_files(&self) {
         if self.is_shown() {
             let files = self.files.load(Ordering::Relaxed);
-            self.bar.set_message(format!("{files}/{} files", self.expected_files.load(Ordering::Relaxed)));
+            self.bar.set_message(match self.expected_files.load(Ordering::Relaxed) {
+                0 => counted(files, "file"),
+                expected => format!("{files}/{}", counted(expected, "file")),
+            });
         }
     }
 
@@ -119,6 +131,11 @@ impl Progress {
     /// A line on standard error, above the bar.
     pub fn say(&self, line: &str) {
         let line = crate::out::harmless_line(line);
+        let width = match &self.err {
+            Some(err) => columns_of(&**err),
+            None => columns_of(&std::io::stderr()),
+        };
+        let line = wrap::fitting(&line, width).join("\n");
         self.bar.suspend(|| {
             // Nobody can be told that standard error is closed.
             let _ = match &self.err {
@@ -131,6 +148,20 @@ impl Progress {
     /// Everything is copied; only writing it to disk remains.
     pub fn settle(&self) {
         self.bar.finish_and_clear();
+    }
+
+    /// What a copy of a folder did, for people.
+    pub fn sentence(&self) -> String {
+        let count = |what: &AtomicU64| what.load(Ordering::Relaxed);
+        let mut text =
+            format!("copied {}, {}", counted(count(&self.files), "file"), nice_bytes(count(&self.bytes)));
+        if count(&self.skipped) > 0 {
+            text += &format!("; skipped {} whose copy is complete", counted(count(&self.skipped), "file"));
+        }
+        if count(&self.errors) > 0 {
+            text += &format!("; not copied: {}, named above", count(&self.errors));
+        }
+        text
     }
 
     /// The summary of `--json`.
@@ -149,5 +180,11 @@ impl Progress {
             "seconds": self.started.elapsed().as_secs_f64(),
             "stopped": self.cut_short.load(Ordering::Relaxed),
         })
+    }
+}
+
+fn set_style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
     }
 }
