@@ -185,11 +185,23 @@ struct Tail {
     spill: Option<BlockPtr>,
 }
 
+/// Block pointers of a dnode that are whole: OpenZFS 2.3 gives lists for redaction three and a spill pointer, which lies upon half of the third.
+const fn whole_ptrs(slots: usize, nblkptr: usize, spill: bool) -> usize {
+    let room = slots * SLOT - HEADER - spill as usize * blkptr::SIZE;
+    if nblkptr * blkptr::SIZE > room { room / blkptr::SIZE } else { nblkptr }
+}
+
 impl Tail {
-    fn decode(raw: &[u8], order: ByteOrder, nblkptr: usize, has_spill: bool) -> Result<Tail, Corrupt> {
+    fn decode(raw: &[u8], order: ByteOrder, tree: &Tree, has_spill: bool) -> Result<Tail, Corrupt> {
+        let nblkptr = tree.nblkptr;
         let bonus_at = HEADER + nblkptr * blkptr::SIZE;
-        if has_spill && bonus_at + blkptr::SIZE > raw.len() {
-            return Err(Corrupt::new("block pointer count of a dnode with spill", nblkptr as u64));
+        let whole = whole_ptrs(raw.len() / SLOT, nblkptr, has_spill);
+        if whole < nblkptr {
+            let half = HEADER + whole * blkptr::SIZE..raw.len() - blkptr::SIZE;
+            let is_used = tree.max_blkid >= blocks_reachable(tree.levels, whole, tree.indirect_shift);
+            if is_used || raw[half].iter().any(|byte| *byte != 0) {
+                return Err(Corrupt::new("block pointer under a spill pointer", nblkptr as u64));
+            }
         }
         let bonus_len = order.u16(raw, 0x0a) as usize;
         if bonus_len > bonus_capacity(raw.len() / SLOT, nblkptr, has_spill) {
@@ -237,11 +249,14 @@ impl Dnode {
             return Err(Corrupt::new("dnode padding", 1));
         }
         let flags = raw[7];
-        let tail = Tail::decode(raw, order, tree.nblkptr, flags & FLAG_SPILL != 0)?;
-        let block_ptrs = raw[HEADER..tail.bonus.start]
+        let has_spill = flags & FLAG_SPILL != 0;
+        let tail = Tail::decode(raw, order, &tree, has_spill)?;
+        let whole = whole_ptrs(raw.len() / SLOT, tree.nblkptr, has_spill);
+        let mut block_ptrs = raw[HEADER..][..whole * blkptr::SIZE]
             .chunks_exact(blkptr::SIZE)
             .map(|ptr| BlockPtr::decode(ptr, order))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        block_ptrs.resize(tree.nblkptr, BlockPtr::HOLE);
         Ok(Some(Dnode {
             object_type,
             indirect_shift: tree.indirect_shift,
@@ -278,7 +293,11 @@ impl Dnode {
         let used_by_spill = if self.spill.is_some() { blkptr::SIZE } else { 0 };
         let bonus_at = HEADER + nblkptr * blkptr::SIZE;
         let bonus_end = bonus_at + self.bonus.len();
-        assert!(bonus_end + used_by_spill <= raw.len(), "the bonus fits beside the pointers");
+        let whole = whole_ptrs(slots, nblkptr, self.spill.is_some());
+        let is_beside = bonus_end + used_by_spill <= raw.len();
+        assert!(is_beside || whole < nblkptr && self.bonus.is_empty(), "the bonus fits beside the pointers");
+        let is_free = self.block_ptrs[whole..].iter().all(|ptr| *ptr == BlockPtr::HOLE);
+        assert!(is_free, "nothing is under the spill pointer");
         raw.fill(0);
         raw[0] = self.object_type.0;
         raw[1] = self.indirect_shift;
@@ -472,6 +491,23 @@ mod tests {
         raw[0x0a] = 0;
         raw[3] = 3;
         assert!(Dnode::decode(&raw, ByteOrder::Little).is_err());
+    }
+
+    #[test]
+    fn half_of_the_third_pointer_may_lie_under_the_spill_pointer_if_it_is_not_in_use() {
+        let ptr = BlockPtr::Hole(Hole { lsize: 512, object_type: ObjectType(0), level: 0, birth: Txg(9) });
+        let mut dnode = Dnode::meta(1);
+        dnode.max_blkid = 1;
+        dnode.spill = Some(ptr);
+        dnode.flags |= FLAG_SPILL;
+        let mut raw = dnode.to_bytes();
+        assert_eq!(raw[3], 3);
+        assert_eq!(Dnode::decode(&raw, ByteOrder::Little), Ok(Some(dnode)));
+        raw[0x10] = 2;
+        assert!(Dnode::decode(&raw, ByteOrder::Little).is_err(), "block 2 would be under it");
+        raw[0x10] = 1;
+        raw[HEADER + 2 * blkptr::SIZE] = 1;
+        assert!(Dnode::decode(&raw, ByteOrder::Little).is_err(), "the third pointer is in use");
     }
 
     #[test]
