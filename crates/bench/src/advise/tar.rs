@@ -67,7 +67,17 @@ impl<'a> Tar<'a> {
     pub(crate) fn next(&mut self) -> io::Result<Header> {
         let Some((header, size)) = self.header()? else { return Ok(Header::End) };
         let is_file = matches!(header[156], b'0' | 0 | b'7');
-        let size = if is_file { self.long_size.take().unwrap_or(size) } else { size };
+        let long_size = self.long_size.take();
+        let size = match header[156] {
+            // They are about the next entry.
+            b'x' | b'g' | b'L' | b'K' => {
+                self.long_size = long_size;
+                size
+            }
+            // Links, devices, folders and pipes have no contents, whatever the header says.
+            b'1'..=b'6' => 0,
+            _ => long_size.unwrap_or(size),
+        };
         let offset = self.at + BLOCK;
         let Some(next) = offset.checked_add(size).and_then(|end| end.checked_next_multiple_of(BLOCK)) else {
             return Ok(Header::End);
@@ -88,6 +98,7 @@ impl<'a> Tar<'a> {
                     _ => self.extend(&data),
                 }
             }
+            b'x' | b'g' | b'L' | b'K' => {}
             _ => self.long_name = None,
         }
         Ok(Header::Other)
@@ -193,6 +204,23 @@ mod tests {
             .collect();
         assert_eq!(found[0], ("a.txt".to_owned(), 1024, 5));
         assert_eq!(found[1], ("name.fits".to_owned(), 3072, 600));
+    }
+
+    #[test]
+    fn what_a_pax_header_says_is_for_the_next_entry_alone_whatever_that_is() {
+        let pax = b"11 size=512\n".to_vec();
+        let parts = [
+            header("x", pax.len(), b'x'),
+            pax,
+            header("dir/", 0, b'5'),
+            header("a.txt", 600, b'0'),
+            vec![1; 600],
+            header("b.txt", 5, b'0'),
+            b"hello".to_vec(),
+        ];
+        let (file, len) = tar(&parts);
+        let sizes: Vec<_> = members(&file, len).unwrap().iter().map(|member| member.size).collect();
+        assert_eq!(sizes, [600, 5]);
     }
 
     #[test]
