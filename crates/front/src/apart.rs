@@ -54,14 +54,7 @@ static IDLE: RankedMutex<Vec<Asker>> = RankedMutex::new(Rank::Askers, Vec::new()
 /// Those of the question.
 pub fn ask<T: Send + 'static>(question: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let Some(asker) = take() else { return question() };
-    let (answer, answered) = channel();
-    asker.put(Box::new(move |_| {
-        // The caller waits for the answer.
-        let _ = answer.send(question());
-    }))?;
-    let answer = answered.recv().map_err(|_| ended())?;
-    give_back(asker);
-    answer
+    asked(asker, |_| question(), |_, answer| Ok(answer))
 }
 
 /// As [`ask`], where the answer is a descriptor, and something else with it.
@@ -72,15 +65,25 @@ pub fn open<T: Send + 'static>(
     question: impl FnOnce() -> io::Result<(OwnedFd, T)> + Send + 'static,
 ) -> io::Result<(OwnedFd, T)> {
     let Some(asker) = take() else { return question() };
+    let answer = |descriptors: &UnixStream| {
+        question().and_then(|(found, more)| send(descriptors, &found).map(|()| more))
+    };
+    asked(asker, answer, |asker, more| Ok((receive(&asker.descriptors)?, more)))
+}
+
+/// Has `asker` carry out `question`. `take` takes what belongs to a good answer before the thread is kept for later questions.
+fn asked<A: Send + 'static, T>(
+    asker: Asker,
+    question: impl FnOnce(&UnixStream) -> io::Result<A> + Send + 'static,
+    take: impl FnOnce(&Asker, A) -> io::Result<T>,
+) -> io::Result<T> {
     let (answer, answered) = channel();
     asker.put(Box::new(move |descriptors| {
-        let found = question().and_then(|(found, more)| send(descriptors, &found).map(|()| more));
         // The caller waits for the answer.
-        let _ = answer.send(found);
+        let _ = answer.send(question(descriptors));
     }))?;
-    let answer = answered.recv().map_err(|_| ended())?;
-    let answer = match answer {
-        Ok(more) => Ok((receive(&asker.descriptors)?, more)),
+    let answer = match answered.recv().map_err(|_| ended())? {
+        Ok(answer) => Ok(take(&asker, answer)?),
         Err(error) => Err(error),
     };
     give_back(asker);
