@@ -12,6 +12,7 @@ use dmu::zap;
 use format::config::VdevConfig;
 use format::zap::Value;
 use format::{Guid, ObjectId, VdevId, label};
+use storage::allocator::Which;
 use storage::interrupt;
 use storage::layout::Spread;
 use storage::{Leaf, TopVdev};
@@ -460,7 +461,8 @@ impl Syncing<'_> {
     }
 
     fn free_runs(&mut self, top: &TopVdev, metaslab: u32) -> Result<Vec<(u64, u64)>> {
-        let runs = self.with_space(|allocator, source| allocator.free_runs(VdevId(top.id), metaslab, source));
+        let runs = self
+            .with_space(|allocator, source| allocator.runs(VdevId(top.id), (metaslab, Which::Free), source));
         Ok(runs?)
     }
 }

@@ -16,7 +16,7 @@ use format::blkptr::Dva;
 use format::config::{TopConfig, VdevConfig, VdevKind};
 use format::zap::Value;
 use format::{Guid, VdevId, features};
-use storage::allocator::{AllocError, Class, Runs};
+use storage::allocator::{AllocError, Class, Runs, Which};
 use storage::{Move, ReadError, Shape, TopVdev, Vdevs, WriteError};
 
 use crate::evacuation::{
@@ -136,7 +136,7 @@ impl Syncing<'_> {
 
     /// What is in use of a metaslab, as (offset, length).
     pub(crate) fn runs_in_use(&mut self, vdev: VdevId, metaslab: u64) -> Result<Runs> {
-        self.with_space(|allocator, source| allocator.runs_in_use(vdev, metaslab as u32, source))
+        self.with_space(|allocator, source| allocator.runs(vdev, (metaslab as u32, Which::InUse), source))
             .map_err(Error::from)
     }
 

@@ -15,7 +15,7 @@ use dmu::zap;
 use format::uberblock::Uberblock;
 use format::zap::Value;
 use format::{Txg, VdevId};
-use storage::allocator::Runs;
+use storage::allocator::{Runs, Which};
 use storage::layout::Motion;
 use storage::{Obstacle, Scratch, Vdevs, WithoutWriters};
 
@@ -182,7 +182,9 @@ impl Syncing<'_> {
         let (mut ranges, mut left) = (Runs::new(), most);
         for metaslab in it.word.moved >> shift..limit.div_ceil(1 << shift) {
             let taken = self
-                .with_space(|allocator, source| allocator.runs_not_free(vdev, metaslab as u32, source))
+                .with_space(|allocator, source| {
+                    allocator.runs(vdev, (metaslab as u32, Which::NotFree), source)
+                })
                 .map_err(Error::from)?;
             for (start, len) in taken {
                 let (start, end) = (start.max(it.word.moved), (start + len).min(limit));

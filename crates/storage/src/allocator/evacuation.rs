@@ -8,7 +8,7 @@ use format::blkptr::Dva;
 use format::{Txg, VdevId};
 
 use super::class::Holds;
-use super::{AllocError, Allocator, Class, FreeError, Runs, SpaceMapSource, Want};
+use super::{AllocError, Allocator, Class, FreeError, SpaceMapSource, Want};
 use crate::moved::{Move, Moves};
 
 /// The copies of what lies on a vdev that is being removed.
@@ -63,23 +63,6 @@ impl Allocator {
         let Evacuation { vdev, copies, .. } = self.evacuation.take().expect("a vdev is being removed");
         self.forget_vdev(self.index_of(vdev).expect("a vdev of the pool"));
         copies
-    }
-
-    /// What is in use in a metaslab, as (byte offset within the vdev, bytes).
-    ///
-    /// # Errors
-    /// [`AllocError`] when the space map cannot be read.
-    ///
-    /// # Panics
-    /// If there is no such metaslab.
-    pub fn runs_in_use<S: SpaceMapSource + ?Sized>(
-        &mut self,
-        vdev: VdevId,
-        metaslab: u32,
-        source: &mut S,
-    ) -> Result<Runs, AllocError<S::Error>> {
-        let index = self.index_of(vdev).expect("a vdev of the pool");
-        self.vdevs[index].runs_in_use(metaslab, self.synced[0], source)
     }
 
     /// Room for a copy of `len` bytes of a vdev of this class: on another vdev of the class, else on a normal one.

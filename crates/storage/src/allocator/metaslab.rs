@@ -21,6 +21,17 @@ const CURSORS: usize = 16;
 /// (Byte offset within the vdev, bytes), ascending and coalesced.
 pub type Runs = Vec<(u64, u64)>;
 
+/// Which runs of a metaslab are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those that may be handed out next: no state of the pool that anybody may fall back to has anything there.
+    Free,
+    /// Those in use as of now.
+    InUse,
+    /// Those that are not to be handed out now: in use, or freed and not reusable yet.
+    NotFree,
+}
+
 /// What a space map entry does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapEntry {
@@ -379,9 +390,18 @@ impl Metaslab {
         runs(&frees)
     }
 
-    /// What may be handed out, as (offset, len); nothing if not loaded.
+    /// The runs that are meant, as (offset, len); nothing if not loaded.
     #[must_use]
-    pub fn allocatable_runs(&self) -> Runs {
+    pub fn runs(&self, which: Which) -> Runs {
+        match which {
+            Which::Free => self.allocatable_runs(),
+            Which::InUse => self.runs_in_use(),
+            Which::NotFree => self.runs_not_free(),
+        }
+    }
+
+    /// What may be handed out, as (offset, len); nothing if not loaded.
+    fn allocatable_runs(&self) -> Runs {
         self.loaded.as_ref().map_or_else(Runs::new, |loaded| runs(&loaded.allocatable))
     }
 
@@ -406,16 +426,14 @@ impl Metaslab {
     }
 
     /// What is in use as of now, as (offset, len); nothing if not loaded.
-    #[must_use]
-    pub fn runs_in_use(&self) -> Runs {
+    fn runs_in_use(&self) -> Runs {
         let taken = self.freed.iter().map(|(_, frees)| frees);
         let freed = taken.chain(self.pending.iter().map(|(_, pending)| &pending.frees));
         self.all_but(freed).unwrap_or_default()
     }
 
     /// What is not to be handed out now, as (offset, len): in use, or freed and not reusable yet; nothing if not loaded.
-    #[must_use]
-    pub fn runs_not_free(&self) -> Runs {
+    fn runs_not_free(&self) -> Runs {
         self.all_but(std::iter::empty()).unwrap_or_default()
     }
 

@@ -33,7 +33,7 @@ use crate::layout::{self, Sizes};
 pub use class::{Class, Holds};
 pub use error::{AllocError, FreeError};
 pub use maps::{MetaslabChange, SpaceMapSource};
-pub use metaslab::{MapEntry, Metaslab, Runs};
+pub use metaslab::{MapEntry, Metaslab, Runs, Which};
 pub use segments::{Conflict, Segments};
 use vdev_space::VdevSpace;
 

@@ -6,27 +6,10 @@
 
 use format::VdevId;
 
-use super::{AllocError, Allocator, Runs, SpaceMapSource};
+use super::Allocator;
 use crate::layout::Sizes;
 
 impl Allocator {
-    /// What is not to be handed out now in a metaslab, as (byte offset within the vdev, bytes): in use, or freed and not reusable yet.
-    ///
-    /// # Errors
-    /// [`AllocError`] when the space map cannot be read.
-    ///
-    /// # Panics
-    /// If there is no such metaslab.
-    pub fn runs_not_free<S: SpaceMapSource + ?Sized>(
-        &mut self,
-        vdev: VdevId,
-        metaslab: u32,
-        source: &mut S,
-    ) -> Result<Runs, AllocError<S::Error>> {
-        let index = self.index_of(vdev).expect("a vdev of the pool");
-        self.vdevs[index].runs_not_free(metaslab, self.synced[0], source)
-    }
-
     /// From now on blocks that are placed on a vdev get as much room as `sizes` say.
     pub fn set_sizes(&mut self, vdev: VdevId, sizes: Sizes) {
         if let Some(index) = self.index_of(vdev) {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use format::blkptr::Dva;
 use format::{Corrupt, Txg};
 
-use super::metaslab::{Metaslab, Runs};
+use super::metaslab::{Metaslab, Runs, Which};
 use super::{AllocError, Class, FreeError, METASLABS_MAX, Space, SpaceMapSource, VdevSpec};
 
 /// Copies of one block on the same vdev go to different metaslabs, so up to three are filled side by side.
@@ -230,40 +230,18 @@ impl VdevSpace {
         target.finish_load(replay, synced).map_err(|damage| AllocError::Damaged { vdev, metaslab, damage })
     }
 
-    /// See `Allocator::free_runs`.
-    pub fn free_runs<S: SpaceMapSource + ?Sized>(
+    /// See `Allocator::runs`.
+    pub fn runs<S: SpaceMapSource + ?Sized>(
         &mut self,
-        metaslab: u32,
+        (metaslab, which): (u32, Which),
         synced: Txg,
         source: &mut S,
     ) -> Result<Runs, AllocError<S::Error>> {
-        self.load(metaslab, synced, source)?;
-        Ok(self.metaslabs[metaslab as usize].allocatable_runs())
-    }
-
-    /// See `Allocator::runs_in_use`.
-    pub fn runs_in_use<S: SpaceMapSource + ?Sized>(
-        &mut self,
-        metaslab: u32,
-        synced: Txg,
-        source: &mut S,
-    ) -> Result<Runs, AllocError<S::Error>> {
-        if !self.metaslabs[metaslab as usize].has_map() {
+        if which == Which::InUse && !self.metaslabs[metaslab as usize].has_map() {
             return Ok(Runs::new());
         }
         self.load(metaslab, synced, source)?;
-        Ok(self.metaslabs[metaslab as usize].runs_in_use())
-    }
-
-    /// See `Allocator::runs_not_free`.
-    pub fn runs_not_free<S: SpaceMapSource + ?Sized>(
-        &mut self,
-        metaslab: u32,
-        synced: Txg,
-        source: &mut S,
-    ) -> Result<Runs, AllocError<S::Error>> {
-        self.load(metaslab, synced, source)?;
-        Ok(self.metaslabs[metaslab as usize].runs_not_free())
+        Ok(self.metaslabs[metaslab as usize].runs(which))
     }
 
     /// Takes back an allocation that nobody has seen.
