@@ -1,7 +1,8 @@
 //! A few threads that share a list of jobs.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use zpl::rank::RankedMutex;
 
 use crate::{Error, Result, Watch};
 
@@ -15,7 +16,7 @@ pub(crate) fn share(
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
     let over = AtomicBool::new(false);
-    let first_error = Mutex::new(None);
+    let first_error = RankedMutex::leaf(None);
     let work = || {
         while !over.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -25,7 +26,7 @@ pub(crate) fn share(
             let done = if watch.stopped() { Err(Error::Interrupted) } else { job(index) };
             if let Err(error) = done {
                 over.store(true, Ordering::Relaxed);
-                first_error.lock().expect("the lock guards a plain store").get_or_insert(error);
+                first_error.lock().get_or_insert(error);
             }
         }
     };
@@ -36,7 +37,7 @@ pub(crate) fn share(
         }
         work();
     });
-    match first_error.into_inner().expect("the lock guards a plain store") {
+    match first_error.into_inner() {
         Some(error) => Err(error),
         None => Ok(()),
     }

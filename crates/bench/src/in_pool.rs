@@ -8,12 +8,12 @@
 //! that a pool has, decompressed.
 
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use format::ObjectId;
 use pool::props::Value;
 use pool::{Options, Pool};
+use zpl::rank::{Rank, RankedMutex};
 use zpl::{FileKind, Filesystem, NewNode, SetAttr};
 
 use crate::application::StepSample;
@@ -261,9 +261,10 @@ impl Work for InPool<'_> {
         let entries = self.source.entries();
         let parents = self.make_folders()?;
         let contents_of = |index: usize| entries[index].contents.as_ref().expect("only files are jobs");
-        let created: Vec<Mutex<Option<ObjectId>>> = entries.iter().map(|_| Mutex::new(None)).collect();
+        let created: Vec<RankedMutex<Option<ObjectId>>> =
+            entries.iter().map(|_| RankedMutex::new(Rank::Making, None)).collect();
         let file = |index: usize| -> Result<ObjectId> {
-            let mut id = created[index].lock().expect("no code panics while holding an object's number");
+            let mut id = created[index].lock();
             if let Some(id) = *id {
                 return Ok(id);
             }

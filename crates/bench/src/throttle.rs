@@ -4,11 +4,12 @@
 //! To:     measurements of how a pool behaves behind a slower device, or clients, than those at hand.
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use storage::host::{Before, Disk};
+use zpl::rank::RankedMutex;
 
 use crate::{Device, Event, Phase, Watch};
 
@@ -19,12 +20,12 @@ const AHEAD: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 struct Queue {
     bytes_per_second: Option<u64>,
-    free_at: Mutex<Instant>,
+    free_at: RankedMutex<Instant>,
 }
 
 impl Queue {
     fn new(bytes_per_second: Option<u64>) -> Queue {
-        Queue { bytes_per_second, free_at: Mutex::new(Instant::now()) }
+        Queue { bytes_per_second, free_at: RankedMutex::leaf(Instant::now()) }
     }
 
     /// Returns when the device would be done with `bytes` more.
@@ -32,7 +33,7 @@ impl Queue {
         let Some(rate) = self.bytes_per_second.filter(|rate| *rate > 0) else { return };
         let takes = Duration::from_secs_f64(bytes as f64 / rate as f64);
         let done = {
-            let mut free_at = self.free_at.lock().expect("no code panics while holding the time");
+            let mut free_at = self.free_at.lock();
             *free_at = (*free_at).max(Instant::now()) + takes;
             *free_at
         };
@@ -44,7 +45,7 @@ impl Queue {
 
     /// Returns when the device is done with all it was asked.
     fn drain(&self) {
-        let done = *self.free_at.lock().expect("no code panics while holding the time");
+        let done = *self.free_at.lock();
         std::thread::sleep(done.saturating_duration_since(Instant::now()));
     }
 }

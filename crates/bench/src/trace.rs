@@ -4,13 +4,14 @@
 //!         `/proc/self/stat` for its own CPU time.
 //! To:     [`Tick`]s, whose byte counts add up to those of the system.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::{Phase, Tick};
 use procfs::CurrentSI as _;
 use procfs::process::Process;
+use zpl::rank::{MutexHeld, RankedMutex};
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -141,7 +142,7 @@ fn join(first: &mut Tick, second: &Tick) {
 
 /// Looks at the machine until it is dropped.
 pub(crate) struct Sampler {
-    shared: Arc<(Mutex<State>, Condvar)>,
+    shared: Arc<(RankedMutex<State>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -157,26 +158,27 @@ impl Sampler {
             ticks: Vec::new(),
             over: false,
         };
-        let shared = Arc::new((Mutex::new(state), Condvar::new()));
+        let shared = Arc::new((RankedMutex::leaf(state), Condvar::new()));
         let looks_at = shared.clone();
         let thread = std::thread::Builder::new().name("cenote-sampler".into()).spawn(move || {
             let (state, changed) = &*looks_at;
-            let mut state = state.lock().expect("no code panics while holding the ticks");
+            let mut state = state.lock();
             while !state.over {
                 let left = INTERVAL.saturating_sub(state.last_at.elapsed());
                 if left.is_zero() {
                     state.tick();
                 } else {
-                    state =
-                        changed.wait_timeout(state, left).expect("no code panics while holding the ticks").0;
+                    state = state.wait(|state| {
+                        changed.wait_timeout(state, left).expect("no code panics while holding the ticks").0
+                    });
                 }
             }
         });
         Sampler { shared, thread: thread.ok() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.0.lock().expect("no code panics while holding the ticks")
+    fn state(&self) -> MutexHeld<'_, State> {
+        self.shared.0.lock()
     }
 
     /// A new phase begins.

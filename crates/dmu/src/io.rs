@@ -4,11 +4,12 @@
 //! To:     reads of its objects, and the sync of its changes. All blocks of an objset are read and written here, so
 //!         properties of the dataset (its keys and write policy) have one place.
 
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use codec::crypt::DatasetKeys;
 use format::BlockPtr;
 use storage::host::Entropy;
+use storage::rank::RankedRwLock;
 use storage::{Guard, Purpose, ReadError, Reader, Recipe, Record, Storage, Workers};
 
 use crate::policy::Policy;
@@ -32,7 +33,7 @@ pub struct BlockIo {
     /// The keys of an encrypted dataset, once they are loaded.
     keys: OnceLock<Arc<DatasetKeys>>,
     /// The write policy; `None` before it is set.
-    policy: RwLock<Option<Policy>>,
+    policy: RankedRwLock<Option<Policy>>,
 }
 
 impl From<Arc<Storage>> for BlockIo {
@@ -46,7 +47,7 @@ impl BlockIo {
     #[must_use]
     pub fn with_keys(storage: Arc<Storage>, keys: Option<Arc<DatasetKeys>>) -> BlockIo {
         let keys = keys.map_or_else(OnceLock::new, OnceLock::from);
-        BlockIo { storage, keys, policy: RwLock::new(None) }
+        BlockIo { storage, keys, policy: RankedRwLock::leaf(None) }
     }
 
     /// Sets the dataset's keys, if its root at `ptr` is authentic. The keys of a dataset never change.
@@ -113,11 +114,11 @@ impl BlockIo {
 
     /// Sets the write policy.
     pub(crate) fn policy(&self) -> Option<Policy> {
-        *self.policy.read().expect("the policy lock guards a plain store")
+        *self.policy.read()
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {
-        *self.policy.write().expect("the policy lock guards a plain store") = Some(policy);
+        *self.policy.write() = Some(policy);
     }
 
     pub(crate) fn readers(&self) -> &Workers {

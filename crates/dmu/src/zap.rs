@@ -2,13 +2,13 @@
 //!
 //! Source: docs/format/04-zap.md.
 
-use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use format::zap::fat::{self, Header, double_table, pointer_range};
 use format::zap::micro::{self, Index, InsertError, Micro};
 use format::zap::{self, Key, Leaf, LeafError, NameError, Position, Value, ZapKind, hash, leaf};
 use format::{ByteOrder, Corrupt};
-use storage::rank::{Rank, Ranked};
+use storage::rank::{ReadHeld, WriteHeld};
 
 use crate::{Error, Object, Record, Result, Tx};
 
@@ -109,12 +109,12 @@ fn leaf_error(object: &Object, error: LeafError) -> Error {
     }
 }
 
-fn read_lock(object: &Object) -> Ranked<RwLockReadGuard<'_, Option<Index>>> {
-    Ranked::lock(Rank::Zap, || object.zap.read().expect("no code panics while holding a ZAP lock"))
+fn read_lock(object: &Object) -> ReadHeld<'_, Option<Index>> {
+    object.zap.read()
 }
 
-fn write_lock(object: &Object) -> Ranked<RwLockWriteGuard<'_, Option<Index>>> {
-    Ranked::lock(Rank::Zap, || object.zap.write().expect("no code panics while holding a ZAP lock"))
+fn write_lock(object: &Object) -> WriteHeld<'_, Option<Index>> {
+    object.zap.write()
 }
 
 /// The value under exactly this name.
@@ -207,7 +207,7 @@ pub fn insert(object: &Arc<Object>, tx: &Tx, name: &[u8], value: &Value) -> Resu
 struct Change<'a> {
     object: &'a Arc<Object>,
     tx: &'a Tx,
-    index: Ranked<RwLockWriteGuard<'a, Option<Index>>>,
+    index: WriteHeld<'a, Option<Index>>,
 }
 
 impl<'a> Change<'a> {

@@ -3,19 +3,25 @@
 //! Keys never leave this process. They are zeroed when dropped and never printed.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use codec::crypt::{DatasetKeys, WrappingKey};
 use format::ObjectId;
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::keys;
 use crate::mos::Mos;
 use crate::{KeyError, Result};
 
 /// The keys that are loaded.
-#[derive(Default)]
 pub struct Keyring {
-    table: Mutex<Table>,
+    table: RankedMutex<Table>,
+}
+
+impl Default for Keyring {
+    fn default() -> Keyring {
+        Keyring { table: RankedMutex::new(Rank::Keyring, Table::default()) }
+    }
 }
 
 #[derive(Default)]
@@ -29,8 +35,8 @@ struct Table {
 }
 
 impl Keyring {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexHeld<'_, Table> {
+        self.table.lock_after_panics()
     }
 
     /// Whether the key of this encryption root is loaded, here or in the process that holds the pool.

@@ -8,10 +8,9 @@
 //! Source: docs/format/06-mos-dsl.md §8.3, §8.5.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 
 use format::ObjectId;
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::mos::Mos;
 use crate::room::Reach;
@@ -94,14 +93,20 @@ pub(crate) fn charged_above(reserved: u64, used: u64, delta: u64) -> u64 {
 }
 
 /// The promises of all directories above open datasets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Promises {
-    table: Mutex<BTreeMap<ObjectId, Entry>>,
+    table: RankedMutex<BTreeMap<ObjectId, Entry>>,
+}
+
+impl Default for Promises {
+    fn default() -> Promises {
+        Promises { table: RankedMutex::new(Rank::Promises, BTreeMap::new()) }
+    }
 }
 
 impl Promises {
-    fn lock(&self) -> Ranked<MutexGuard<'_, BTreeMap<ObjectId, Entry>>> {
-        Ranked::lock(Rank::Promises, || self.table.lock().expect("no code panics while holding the promises"))
+    fn lock(&self) -> MutexHeld<'_, BTreeMap<ObjectId, Entry>> {
+        self.table.lock()
     }
 
     /// Adds entries for `dir` and all directories above it.
@@ -266,7 +271,8 @@ mod tests {
 
     fn promises(root: Entry, child: Entry) -> Promises {
         let child = Entry { parent: ROOT, ..child };
-        Promises { table: Mutex::new([(ROOT, root), (CHILD, child)].into()) }
+        let table = [(ROOT, root), (CHILD, child)].into();
+        Promises { table: RankedMutex::new(Rank::Promises, table) }
     }
 
     fn words(answer: &Answer) -> &'static str {

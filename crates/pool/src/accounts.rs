@@ -5,12 +5,12 @@
 //! Invariant: a promise belongs to the txg that was open when it was made, and ends when that txg is synced.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use dmu::DirtyBudget;
 use dsl::promises::Promises;
 use dsl::room::Room;
 use storage::allocator::Class;
+use storage::rank::{MutexHeld, RankedMutex};
 use storage::{TopVdev, Vdevs};
 
 use crate::tx::{Hold, Need};
@@ -33,17 +33,17 @@ pub(crate) struct Accounts {
     /// Bytes that only the checkpoint keeps.
     kept: AtomicU64,
     /// Top-level vdevs that take no new blocks.
-    closed: Mutex<Vec<u32>>,
+    closed: RankedMutex<Vec<u32>>,
 }
 
 impl Accounts {
     /// `closed`: top-level vdevs that take no new blocks.
     pub(crate) fn new(closed: Vec<u32>) -> Accounts {
-        Accounts { promises: Promises::default(), kept: AtomicU64::new(0), closed: Mutex::new(closed) }
+        Accounts { promises: Promises::default(), kept: AtomicU64::new(0), closed: RankedMutex::leaf(closed) }
     }
 
-    fn closed(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.closed.lock().expect("guards a plain list")
+    fn closed(&self) -> MutexHeld<'_, Vec<u32>> {
+        self.closed.lock()
     }
 
     /// Sets the top-level vdevs that take no new blocks.

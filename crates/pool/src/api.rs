@@ -15,7 +15,7 @@ use dsl::settings::settings;
 use dsl::{list, tree};
 use format::config::VERSION_FEATURES;
 use storage::FailMode;
-use storage::rank::Ranked;
+use storage::rank::ReadHeld;
 
 use crate::history::{self, Event};
 use crate::keys;
@@ -28,7 +28,7 @@ use crate::state::Syncing;
 use crate::{Error, Result};
 
 impl Pool {
-    pub(crate) fn shared(&self) -> Ranked<std::sync::RwLockReadGuard<'_, ()>> {
+    pub(crate) fn shared(&self) -> ReadHeld<'_, ()> {
         self.inner.dsl.read()
     }
 

@@ -3,21 +3,22 @@
 //! Invariant: none of them is part of the tree of vdevs.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use storage::host::Disk;
+use storage::rank::{MutexHeld, RankedMutex};
 
 /// Caches and spares that are open.
 #[derive(Default)]
-pub(crate) struct AuxDisks(Mutex<Vec<Arc<dyn Disk>>>);
+pub(crate) struct AuxDisks(RankedMutex<Vec<Arc<dyn Disk>>>);
 
 impl AuxDisks {
     pub(crate) fn new(disks: Vec<Arc<dyn Disk>>) -> AuxDisks {
-        AuxDisks(Mutex::new(disks))
+        AuxDisks(RankedMutex::leaf(disks))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<dyn Disk>>> {
-        self.0.lock().expect("guards a plain list")
+    fn lock(&self) -> MutexHeld<'_, Vec<Arc<dyn Disk>>> {
+        self.0.lock()
     }
 
     /// Number of devices.

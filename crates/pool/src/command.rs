@@ -2,15 +2,15 @@
 //!
 //! Invariant: a command is written to the history at most once, with its first change.
 
-use std::sync::{Mutex, MutexGuard};
+use storage::rank::{MutexHeld, RankedMutex};
 
 /// The running command.
 #[derive(Debug, Default)]
-pub(crate) struct Command(Mutex<Option<String>>);
+pub(crate) struct Command(RankedMutex<Option<String>>);
 
 impl Command {
-    fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.lock().expect("the command lock guards a plain store")
+    fn lock(&self) -> MutexHeld<'_, Option<String>> {
+        self.0.lock()
     }
 
     /// Sets the running command.

@@ -3,22 +3,26 @@
 //! Invariant: only the sync thread holds it exclusively, for one job at a time. So a job that changes several objects of the
 //! DSL is seen whole or not at all by those who read with it.
 
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-use storage::rank::{Rank, Ranked};
+use storage::rank::{Rank, RankedRwLock, ReadHeld, WriteHeld};
 
 /// The lock of the dataset layer.
-#[derive(Debug, Default)]
-pub(crate) struct DslLock(RwLock<()>);
+#[derive(Debug)]
+pub(crate) struct DslLock(RankedRwLock<()>);
+
+impl Default for DslLock {
+    fn default() -> DslLock {
+        DslLock(RankedRwLock::new(Rank::Dsl, ()))
+    }
+}
 
 impl DslLock {
     /// Nothing in the DSL changes while the guard lives.
-    pub(crate) fn read(&self) -> Ranked<RwLockReadGuard<'_, ()>> {
-        Ranked::lock(Rank::Dsl, || self.0.read().expect("no code panics while holding the DSL lock"))
+    pub(crate) fn read(&self) -> ReadHeld<'_, ()> {
+        self.0.read()
     }
 
     /// Nobody reads the DSL while the guard lives.
-    pub(crate) fn write(&self) -> Ranked<RwLockWriteGuard<'_, ()>> {
-        Ranked::lock(Rank::Dsl, || self.0.write().expect("no code panics while holding the DSL lock"))
+    pub(crate) fn write(&self) -> WriteHeld<'_, ()> {
+        self.0.write()
     }
 }

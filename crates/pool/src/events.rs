@@ -5,17 +5,22 @@
 //! Source: classes and names of fields as `zpool events -v` of OpenZFS shows them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
 
 use format::NvList;
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 /// Number of events kept. Older events are dropped and counted.
 const KEPT: usize = 512;
 
 /// The newest events of a pool.
-#[derive(Debug, Default)]
-pub(crate) struct Events(Mutex<Ring>);
+#[derive(Debug)]
+pub(crate) struct Events(RankedMutex<Ring>);
+
+impl Default for Events {
+    fn default() -> Events {
+        Events(RankedMutex::new(Rank::Events, Ring::default()))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Ring {
@@ -39,8 +44,8 @@ pub struct Happened {
 }
 
 impl Events {
-    fn ring(&self) -> Ranked<MutexGuard<'_, Ring>> {
-        Ranked::lock(Rank::Events, || self.0.lock().expect("no code panics while holding the events"))
+    fn ring(&self) -> MutexHeld<'_, Ring> {
+        self.0.lock()
     }
 }
 

@@ -4,13 +4,14 @@
 //! look at its bookmark and the entry.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use format::ObjectId;
+use storage::rank::{MutexHeld, RankedMutex};
 
 /// The lists, each with its number of users.
 #[derive(Debug, Default)]
-pub(crate) struct HeldLists(Mutex<BTreeMap<ObjectId, u64>>);
+pub(crate) struct HeldLists(RankedMutex<BTreeMap<ObjectId, u64>>);
 
 /// The use of a list, which ends when this is dropped.
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub(crate) struct Held {
 }
 
 impl HeldLists {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<ObjectId, u64>> {
-        self.0.lock().expect("no code panics while holding the table of lists in use")
+    fn table(&self) -> MutexHeld<'_, BTreeMap<ObjectId, u64>> {
+        self.0.lock()
     }
 
     /// One more user of a list.

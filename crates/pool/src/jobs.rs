@@ -3,25 +3,23 @@
 //! Invariant: the list changes only while the state of the txgs is held. So a job runs in the txg that was open when it was
 //! queued.
 
-use std::sync::{Mutex, MutexGuard};
-
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::tx::Locked;
 
 /// The jobs of the open txg, in the order in which they were queued.
 #[derive(Debug)]
-pub(crate) struct Jobs<J>(Mutex<Vec<J>>);
+pub(crate) struct Jobs<J>(RankedMutex<Vec<J>>);
 
 impl<J> Default for Jobs<J> {
     fn default() -> Jobs<J> {
-        Jobs(Mutex::default())
+        Jobs(RankedMutex::new(Rank::Jobs, Vec::new()))
     }
 }
 
 impl<J> Jobs<J> {
-    fn lock(&self) -> Ranked<MutexGuard<'_, Vec<J>>> {
-        Ranked::lock(Rank::Jobs, || self.0.lock().expect("the lock of the jobs guards a plain list"))
+    fn lock(&self) -> MutexHeld<'_, Vec<J>> {
+        self.0.lock()
     }
 
     /// Adds a job of the open txg. The caller holds the state of the txgs.

@@ -4,15 +4,15 @@
 //! To:     the sync thread: nothing that the oldest of these states reaches is handed out again.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::Condvar;
 
 use format::Txg;
 use format::uberblock::Uberblock;
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 /// The last uberblock on disk, and those that are still being read.
 pub(crate) struct Leases {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// Leases are given away again.
     resumed: Condvar,
 }
@@ -28,11 +28,11 @@ struct State {
 impl Leases {
     pub(crate) fn new(synced: Uberblock) -> Leases {
         let state = State { synced, held: BTreeMap::new(), is_paused: false };
-        Leases { state: Mutex::new(state), resumed: Condvar::new() }
+        Leases { state: RankedMutex::new(Rank::Leases, state), resumed: Condvar::new() }
     }
 
-    fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
-        Ranked::lock(Rank::Leases, || self.state.lock().expect("no code panics while holding the leases"))
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// The txg of the last uberblock on disk.

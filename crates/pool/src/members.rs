@@ -5,12 +5,12 @@
 //! Source: docs/format/11-redundancy.md §1.1, §3.4, §5; 05-space-maps.md §6.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use format::config::VdevConfig;
 use format::space_map::{Kind, Layout};
 use format::{Guid, ObjectId, Txg};
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 use storage::{Health, Leaf, TxgRuns, Vdevs};
 
 use crate::mos::Mos;
@@ -20,8 +20,14 @@ use crate::{Result, space_maps};
 pub(crate) const LAYOUT: Layout = Layout { start: 0, shift: 0 };
 
 /// The health of each leaf of the configuration, present or absent, by its guid.
-#[derive(Debug, Default)]
-pub(crate) struct Members(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Members(RankedMutex<State>);
+
+impl Default for Members {
+    fn default() -> Members {
+        Members(RankedMutex::new(Rank::Members, State::default()))
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -53,11 +59,11 @@ impl Members {
     /// The leaves of a new pool.
     pub(crate) fn new(vdevs: &Vdevs) -> Members {
         let leaves = vdevs.leaves().map(|leaf| (leaf.guid, leaf.health.clone())).collect();
-        Members(Mutex::new(State { leaves, ..State::default() }))
+        Members(RankedMutex::new(Rank::Members, State { leaves, ..State::default() }))
     }
 
-    fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
-        Ranked::lock(Rank::Members, || self.0.lock().expect("no code panics while holding the members"))
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.0.lock()
     }
 
     /// The health of this leaf; a leaf that was not known begins with nothing missed.

@@ -8,13 +8,14 @@
 pub(crate) mod importer;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use format::Txg;
 use format::uberblock::{Mmp, Uberblock};
 use storage::host::Host;
+use storage::rank::{MutexHeld, RankedMutex};
 use storage::{Leaf, Storage};
 
 use crate::options::{Options, Pace};
@@ -34,7 +35,7 @@ const LABELS: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct Multihost {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: RankedMutex<Option<JoinHandle<()>>>,
 }
 
 /// What the threads of the heartbeat share.
@@ -44,7 +45,7 @@ struct Shared {
     host: Host,
     hostid: u32,
     pace: Pace,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     changed: Condvar,
 }
 
@@ -114,10 +115,10 @@ impl Multihost {
             host: options.host.clone(),
             hostid: options.hostid,
             pace: options.multihost,
-            state: Mutex::new(state),
+            state: RankedMutex::leaf(state),
             changed: Condvar::new(),
         };
-        Multihost { shared: Arc::new(shared), thread: Mutex::default() }
+        Multihost { shared: Arc::new(shared), thread: RankedMutex::default() }
     }
 
     /// The number of this machine.
@@ -164,7 +165,7 @@ impl Multihost {
         state.is_on = true;
         state.last = since;
         drop(state);
-        let mut thread = self.thread.lock().expect("no code panics while holding the thread");
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             let shared = shared.clone();
             let built = std::thread::Builder::new().name("cenote-multihost".into());
@@ -176,7 +177,7 @@ impl Multihost {
     pub(crate) fn leave(&self) {
         self.shared.lock().is_leaving = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().expect("no code panics while holding the thread").take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -184,7 +185,7 @@ impl Multihost {
         }
         let state = self.shared.lock();
         let are_under_way = |state: &mut State| !state.busy.is_empty();
-        drop(self.shared.changed.wait_timeout_while(state, PATIENCE, are_under_way));
+        drop(self.shared.wait_while(state, PATIENCE, are_under_way));
     }
 }
 
@@ -195,8 +196,21 @@ impl Drop for Multihost {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding this state")
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
+    }
+
+    /// Waits while `waits` says so, but not longer than `patience`.
+    fn wait_while<'a>(
+        &self,
+        state: MutexHeld<'a, State>,
+        patience: Duration,
+        waits: impl FnMut(&mut State) -> bool,
+    ) -> MutexHeld<'a, State> {
+        state.wait(|state| {
+            let waited = self.changed.wait_timeout_while(state, patience, waits);
+            waited.expect("no code panics while holding this state").0
+        })
     }
 
     fn mmp(&self, state: &State) -> Mmp {
@@ -246,8 +260,7 @@ impl Shared {
     fn wait_for_turn(&self) -> bool {
         let state = self.lock();
         let goes_on = |state: &mut State| !state.is_leaving;
-        let waited = self.changed.wait_timeout_while(state, self.pause(), goes_on);
-        !waited.expect("no code panics while holding this state").0.is_leaving
+        !self.wait_while(state, self.pause(), goes_on).is_leaving
     }
 
     /// The next heartbeat, and the device that gets it. `None` if heartbeats are off, or no device can take one now.

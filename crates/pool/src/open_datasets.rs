@@ -4,10 +4,10 @@
 //! with an intent log, stays open even without users.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use format::ObjectId;
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 type Table<D> = HashMap<ObjectId, Weak<D>>;
 type Kept<D> = BTreeMap<ObjectId, Arc<D>>;
@@ -15,32 +15,33 @@ type Kept<D> = BTreeMap<ObjectId, Arc<D>>;
 /// The open datasets, by their object in the MOS.
 #[derive(Debug)]
 pub(crate) struct OpenDatasets<D> {
-    table: Mutex<Table<D>>,
-    logged: Mutex<Kept<D>>,
-    dirty: Mutex<Kept<D>>,
+    table: RankedMutex<Table<D>>,
+    logged: RankedMutex<Kept<D>>,
+    dirty: RankedMutex<Kept<D>>,
 }
 
 impl<D> Default for OpenDatasets<D> {
     fn default() -> OpenDatasets<D> {
-        OpenDatasets { table: Mutex::default(), logged: Mutex::default(), dirty: Mutex::default() }
+        OpenDatasets {
+            table: RankedMutex::new(Rank::OpenDatasets, Table::default()),
+            logged: RankedMutex::new(Rank::LoggedDatasets, Kept::default()),
+            dirty: RankedMutex::new(Rank::DirtyDatasets, Kept::default()),
+        }
     }
 }
 
 impl<D> OpenDatasets<D> {
-    fn table(&self) -> Ranked<MutexGuard<'_, Table<D>>> {
-        let lock = || self.table.lock().expect("no code panics while holding the dataset table");
-        Ranked::lock(Rank::OpenDatasets, lock)
+    fn table(&self) -> MutexHeld<'_, Table<D>> {
+        self.table.lock()
     }
 
     /// The datasets with intent logs, which syncs must visit.
-    pub(crate) fn logged(&self) -> Ranked<MutexGuard<'_, Kept<D>>> {
-        let lock = || self.logged.lock().expect("no code panics while holding the datasets with logs");
-        Ranked::lock(Rank::LoggedDatasets, lock)
+    pub(crate) fn logged(&self) -> MutexHeld<'_, Kept<D>> {
+        self.logged.lock()
     }
 
-    fn dirty(&self) -> Ranked<MutexGuard<'_, Kept<D>>> {
-        let lock = || self.dirty.lock().expect("no code panics while holding the dirty datasets");
-        Ranked::lock(Rank::DirtyDatasets, lock)
+    fn dirty(&self) -> MutexHeld<'_, Kept<D>> {
+        self.dirty.lock()
     }
 
     /// The dataset, if it is open.

@@ -3,14 +3,14 @@
 //! From:   the head's ZAP of snapshot names. Entries are read when they are asked for.
 //! To:     `zpl` and, through it, `fuse`.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, RwLockReadGuard};
 
 use dmu::{Object, zap};
 use dsl::{info, snapshot, tree};
 use format::zap::Position;
 use format::{Guid, ObjectId};
-use storage::rank::Ranked;
+use storage::rank::ReadHeld;
 
 use crate::state::Dataset;
 use crate::{Error, Result};
@@ -39,7 +39,7 @@ pub struct SnapshotEntry {
 }
 
 impl Dataset {
-    fn dsl(&self) -> Ranked<RwLockReadGuard<'_, ()>> {
+    fn dsl(&self) -> ReadHeld<'_, ()> {
         self.pool.dsl.read()
     }
 

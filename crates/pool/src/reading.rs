@@ -3,7 +3,7 @@
 //! From:   objects of the MOS as they are now.
 //! To:     the crate `stream`, which asks what lies before a snapshot and what was received in part.
 
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
 
 use dmu::Object;
 use dsl::info::{self, DatasetInfo};
@@ -12,7 +12,7 @@ use dsl::{snapshot, tree};
 use format::dsl_dataset::DslDataset;
 use format::dsl_dir::DslDir;
 use format::{Guid, ObjectId};
-use storage::rank::Ranked;
+use storage::rank::ReadHeld;
 
 use crate::Result;
 use crate::keys::{self, KeyObject};
@@ -22,7 +22,7 @@ use crate::pool::{Inner, Pool};
 /// or change datasets: they wait for the same lock.
 pub struct Reading<'a> {
     inner: &'a Inner,
-    _shared: Ranked<RwLockReadGuard<'a, ()>>,
+    _shared: ReadHeld<'a, ()>,
 }
 
 impl Pool {

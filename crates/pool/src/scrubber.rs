@@ -3,12 +3,12 @@
 //! From:   `scrub`: its callers and its thread.
 //! To:     the pool, which stops the thread when it is closed.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::Condvar;
 use std::thread::JoinHandle;
 
 use dsl::walk::{Place, Target};
 use format::ObjectId;
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 use crate::scan_state::Progress;
 
@@ -83,13 +83,20 @@ pub struct State {
 }
 
 /// A pool's scrub thread, if one runs.
-#[derive(Default)]
 pub struct Scrubber {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// Signalled when the order changes and when the thread ends.
     pub changed: Condvar,
     /// Callers that start, pause or cancel hold this lock until their change is on disk, so that changes keep their order.
-    turn: Mutex<()>,
+    turn: RankedMutex<()>,
+}
+
+impl Default for Scrubber {
+    fn default() -> Scrubber {
+        let state = RankedMutex::new(Rank::Scrub, State::default());
+        let turn = RankedMutex::new(Rank::ScrubTurn, ());
+        Scrubber { state, changed: Condvar::new(), turn }
+    }
 }
 
 impl Scrubber {
@@ -97,17 +104,16 @@ impl Scrubber {
     ///
     /// # Panics
     /// A thread panicked while it held the state.
-    pub fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
-        let lock = || self.state.lock().expect("no code panics while holding the scrub state");
-        Ranked::lock(Rank::Scrub, lock)
+    pub fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// Takes the lock for starting, pausing or cancelling.
     ///
     /// # Panics
     /// A thread panicked while it held the lock.
-    pub fn turn(&self) -> Ranked<MutexGuard<'_, ()>> {
-        Ranked::lock(Rank::ScrubTurn, || self.turn.lock().expect("no code panics while it has its turn"))
+    pub fn turn(&self) -> MutexHeld<'_, ()> {
+        self.turn.lock()
     }
 
     /// Changes the place of what is under way, when datasets change.
@@ -132,7 +138,7 @@ impl Scrubber {
     ///
     /// # Panics
     /// As [`Scrubber::lock`].
-    pub fn wait<'a>(&self, state: Ranked<MutexGuard<'a, State>>) -> Ranked<MutexGuard<'a, State>> {
+    pub fn wait<'a>(&self, state: MutexHeld<'a, State>) -> MutexHeld<'a, State> {
         state.wait(|state| self.changed.wait(state).expect("no code panics while holding the scrub state"))
     }
 

@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dmu::{DirtyBudget, Objset, Policy};
 use dsl::info::DatasetInfo;
@@ -24,7 +24,7 @@ use format::uberblock::Uberblock;
 use format::{ObjectId, Txg};
 use storage::allocator::{Allocator, Space};
 use storage::host::{Disk, Host};
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex, RankedRwLock, ReadHeld, WriteHeld};
 use storage::{Leaf, Storage, TxgRuns, Writer};
 
 use crate::accounts::{self, Accounts};
@@ -121,7 +121,7 @@ pub struct Inner {
     pub(crate) log_space: LogSpace,
     pub(crate) accounts: Accounts,
     pub(crate) terms: Terms,
-    info: RwLock<Info>,
+    info: RankedRwLock<Info>,
     pub(crate) command: Command,
     /// The thread of a scrub or resilver. It ends before the pool is closed.
     pub(crate) scrub: Scrubber,
@@ -180,7 +180,7 @@ impl Inner {
             log_space: LogSpace::default(),
             accounts: Accounts::new(non_allocating),
             terms: Terms::new(options, refused),
-            info: RwLock::new(info),
+            info: RankedRwLock::new(Rank::Info, info),
             command: Command::default(),
             scrub: Scrubber::default(),
             treater: Treater::default(),
@@ -237,13 +237,13 @@ impl Inner {
     ///
     /// # Panics
     /// A thread panicked while it stored it.
-    pub fn info(&self) -> Ranked<RwLockReadGuard<'_, Info>> {
-        Ranked::lock(Rank::Info, || self.info.read().expect("the info lock guards a plain store"))
+    pub fn info(&self) -> ReadHeld<'_, Info> {
+        self.info.read()
     }
 
     /// Changes what `zpool list` and `zpool status` tell. For the sync thread.
-    pub(crate) fn info_mut(&self) -> Ranked<RwLockWriteGuard<'_, Info>> {
-        Ranked::lock(Rank::Info, || self.info.write().expect("the info lock guards a plain store"))
+    pub(crate) fn info_mut(&self) -> WriteHeld<'_, Info> {
+        self.info.write()
     }
 
     /// Encodes some of the open txg's records while the syncing txg is written to the disks.
@@ -389,16 +389,16 @@ pub struct Dataset {
     pub(crate) id: ObjectId,
     /// The DSL directory object in the MOS.
     pub(crate) dir: ObjectId,
-    name: RwLock<String>,
+    name: RankedRwLock<String>,
     pub(crate) objset: Arc<Objset>,
     pub(crate) is_snapshot: bool,
-    settings: RwLock<Arc<Settings>>,
+    settings: RankedRwLock<Arc<Settings>>,
     /// A stream is received into it, so it is writable even with `readonly=on`.
     pub(crate) arriving: AtomicBool,
     /// A mount has the option `rw`, which overrides the property `readonly`.
     pub(crate) mounted_writable: AtomicBool,
     /// Its own limits and use, as of the last sync.
-    own: Mutex<Own>,
+    own: RankedMutex<Own>,
     pub(crate) destroyed: AtomicBool,
     /// Generation of the settings that the file system itself stores.
     pub(crate) revision: AtomicU64,
@@ -407,7 +407,7 @@ pub struct Dataset {
     /// It stays open until the open txg is synced.
     pub(crate) listed: AtomicBool,
     /// guids of the per-dataset features that the dataset is marked with.
-    marks: Mutex<BTreeSet<String>>,
+    marks: RankedMutex<BTreeSet<String>>,
 }
 
 /// What a dataset is opened with.
@@ -433,47 +433,43 @@ impl Dataset {
             pool,
             id: info.id,
             dir: info.dir_id,
-            name: RwLock::new(info.name.clone()),
+            name: RankedRwLock::new(Rank::Name, info.name.clone()),
             objset: Arc::new(objset),
             is_snapshot: info.is_snapshot(),
-            settings: RwLock::new(Arc::new(settings)),
+            settings: RankedRwLock::new(Rank::Settings, Arc::new(settings)),
             arriving: AtomicBool::new(false),
             mounted_writable: AtomicBool::new(false),
-            own: Mutex::new(own),
+            own: RankedMutex::new(Rank::OwnLimits, own),
             destroyed: AtomicBool::new(false),
             revision: AtomicU64::new(0),
             log: Log::default(),
             listed: AtomicBool::new(false),
-            marks: Mutex::new(marks),
+            marks: RankedMutex::new(Rank::Marks, marks),
         }
     }
 
-    pub(crate) fn name_lock(&self) -> Ranked<RwLockReadGuard<'_, String>> {
-        Ranked::lock(Rank::Name, || self.name.read().expect("the name lock guards a plain store"))
+    pub(crate) fn name_lock(&self) -> ReadHeld<'_, String> {
+        self.name.read()
     }
 
-    pub(crate) fn name_mut(&self) -> Ranked<RwLockWriteGuard<'_, String>> {
-        Ranked::lock(Rank::Name, || self.name.write().expect("the name lock guards a plain store"))
+    pub(crate) fn name_mut(&self) -> WriteHeld<'_, String> {
+        self.name.write()
     }
 
-    pub(crate) fn settings_lock(&self) -> Ranked<RwLockReadGuard<'_, Arc<Settings>>> {
-        Ranked::lock(Rank::Settings, || self.settings.read().expect("the settings lock guards a plain store"))
+    pub(crate) fn settings_lock(&self) -> ReadHeld<'_, Arc<Settings>> {
+        self.settings.read()
     }
 
-    pub(crate) fn settings_mut(&self) -> Ranked<RwLockWriteGuard<'_, Arc<Settings>>> {
-        Ranked::lock(Rank::Settings, || {
-            self.settings.write().expect("the settings lock guards a plain store")
-        })
+    pub(crate) fn settings_mut(&self) -> WriteHeld<'_, Arc<Settings>> {
+        self.settings.write()
     }
 
-    pub(crate) fn own(&self) -> Ranked<MutexGuard<'_, Own>> {
-        let lock = || self.own.lock().expect("no code panics while holding a dataset's limits");
-        Ranked::lock(Rank::OwnLimits, lock)
+    pub(crate) fn own(&self) -> MutexHeld<'_, Own> {
+        self.own.lock()
     }
 
-    pub(crate) fn marks(&self) -> Ranked<MutexGuard<'_, BTreeSet<String>>> {
-        let lock = || self.marks.lock().expect("no code panics while holding the feature list");
-        Ranked::lock(Rank::Marks, lock)
+    pub(crate) fn marks(&self) -> MutexHeld<'_, BTreeSet<String>> {
+        self.marks.lock()
     }
 }
 

@@ -5,11 +5,11 @@
 //! writers are added: ten writers do not get ten times the rate.
 //! Source: OpenZFS, zfs(4) "ZFS transaction delay".
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dsl::livelist::Rules;
+use storage::rank::RankedMutex;
 
 use crate::options::Options;
 
@@ -51,7 +51,7 @@ pub(crate) struct Limits {
     /// Milliseconds after which an event tells of a txg that does not end.
     pub(crate) deadman_sync_ms: AtomicU64,
     /// When the last delayed transaction may go on, since the pool was opened.
-    wakeup: Mutex<Duration>,
+    wakeup: RankedMutex<Duration>,
 }
 
 impl Limits {
@@ -73,7 +73,7 @@ impl Limits {
             slow_io_ms: options.slow_io_ms.into(),
             deadman_ms: options.deadman_ms.into(),
             deadman_sync_ms: options.deadman_sync_ms.into(),
-            wakeup: Mutex::default(),
+            wakeup: RankedMutex::default(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Limits {
         if delay.is_zero() || now >= began + delay {
             return None;
         }
-        let mut last = self.wakeup.lock().expect("the wakeup lock guards a plain store");
+        let mut last = self.wakeup.lock();
         let wakeup = (began + delay).max(*last + delay);
         *last = wakeup;
         Some(wakeup)

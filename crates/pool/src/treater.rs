@@ -3,9 +3,11 @@
 //! From:   `unused`: who begins and ends treatments, and the thread that carries them out.
 //! To:     the pool, which ends the thread when it is let go.
 
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+
+use storage::rank::{MutexHeld, RankedMutex};
 
 /// The pool property that turns on trimming of freed space.
 pub(crate) const AUTOTRIM: &str = "autotrim";
@@ -13,7 +15,7 @@ pub(crate) const AUTOTRIM: &str = "autotrim";
 /// The thread for initialize and trim, if it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Treater {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     pub(crate) changed: Condvar,
     /// The value of that property: whether freed space is trimmed after each txg.
     autotrim: AtomicBool,
@@ -34,8 +36,8 @@ pub(crate) struct State {
 }
 
 impl Treater {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding this state")
+    pub(crate) fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// Whether freed space is trimmed.
@@ -48,7 +50,7 @@ impl Treater {
     }
 
     /// Wakes the thread, if it runs, from its pause.
-    pub(crate) fn look_again(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn look_again(&self) -> MutexHeld<'_, State> {
         let mut state = self.lock();
         state.ordered = true;
         self.changed.notify_all();

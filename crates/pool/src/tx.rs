@@ -9,13 +9,13 @@ mod tests;
 mod waits;
 
 use std::ops::Deref;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use dmu::DirtyBudget;
 use dsl::room::Reach;
 use format::Txg;
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 use storage::{Suspension, interrupt};
 
 use crate::options::SYNC_BYTES;
@@ -79,7 +79,7 @@ impl State {
 
 /// The txg state machine of a pool.
 pub(crate) struct Groups {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     changed: Condvar,
     /// Counts what the changes of the open txg take.
     budget: Arc<DirtyBudget>,
@@ -217,7 +217,7 @@ fn check_interrupt() -> Result<()> {
 }
 
 /// The state of the txgs, held.
-pub(crate) type Locked<'a> = Ranked<MutexGuard<'a, State>>;
+pub(crate) type Locked<'a> = MutexHeld<'a, State>;
 
 impl Groups {
     pub(crate) fn new(
@@ -228,12 +228,12 @@ impl Groups {
         suspension: Arc<Suspension>,
     ) -> Groups {
         let state = State { open: synced.next(), synced, ..State::default() };
-        let (state, changed, opened) = (Mutex::new(state), Condvar::new(), Instant::now());
+        let (state, changed, opened) = (RankedMutex::new(Rank::Txgs, state), Condvar::new(), Instant::now());
         Groups { state, changed, budget, stepwise, limits, suspension, opened }
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
-        Ranked::lock(Rank::Txgs, || self.state.lock().expect("no code panics while holding the txg state"))
+        self.state.lock()
     }
 
     fn wait<'a>(&self, state: Locked<'a>) -> Locked<'a> {

@@ -286,7 +286,7 @@ impl Pool {
                 if interrupt::is_wanted() {
                     return Err(Error::Interrupted);
                 }
-                state = interrupt::wait(&treater.changed, state);
+                state = state.wait(|state| interrupt::wait(&treater.changed, state));
             }
             if !is_active {
                 return Ok(());
@@ -324,8 +324,10 @@ fn treat_all(inner: &Arc<Inner>) {
         };
         if !pause.is_zero() {
             let waits = |state: &mut treater::State| !state.leaving && !state.ordered;
-            let waited = treater.changed.wait_timeout_while(state, pause, waits);
-            drop(waited.expect("no code panics while holding this state"));
+            drop(state.wait(|state| {
+                let waited = treater.changed.wait_timeout_while(state, pause, waits);
+                waited.expect("no code panics while holding this state").0
+            }));
         }
     }
 }

@@ -4,9 +4,10 @@
 //! To:     the next caller that needs a record of that size.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::Record;
+use crate::rank::{MutexHeld, RankedMutex};
 
 /// Shorter buffers are cheaper to get from the allocator.
 const LEN_MIN: usize = 32 << 10;
@@ -14,7 +15,7 @@ const LEN_MIN: usize = 32 << 10;
 /// Free buffers within a byte limit.
 pub struct Buffers {
     limit: u64,
-    free: Mutex<Free>,
+    free: RankedMutex<Free>,
 }
 
 #[derive(Default)]
@@ -27,11 +28,11 @@ impl Buffers {
     /// Keeps at most `limit` bytes.
     #[must_use]
     pub fn new(limit: u64) -> Buffers {
-        Buffers { limit, free: Mutex::default() }
+        Buffers { limit, free: RankedMutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().expect("no code panics while holding the free buffers")
+    fn lock(&self) -> MutexHeld<'_, Free> {
+        self.free.lock()
     }
 
     /// A buffer of `len` bytes for overwriting. It contains zeros or the data of an old record.

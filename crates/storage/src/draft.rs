@@ -6,13 +6,14 @@
 //! A result belongs to the draft. A change of the record discards the results, so the bytes on the disk do not depend on
 //! what was done early.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use codec::Salt;
 use format::blkptr::Block;
 
 use crate::Record;
 use crate::as_stored::AsStored;
+use crate::rank::{MutexHeld, RankedMutex};
 use crate::write::{Encoded, Packed, Recipe};
 
 /// What was made of a record ahead.
@@ -41,18 +42,18 @@ pub(crate) enum Progress {
 /// What was done for a draft. All clones of the draft share it.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    progress: Mutex<Progress>,
+    progress: RankedMutex<Progress>,
     /// Where the record was written early, and how it was encoded.
-    early: Mutex<Option<(Recipe, Block)>>,
+    early: RankedMutex<Option<(Recipe, Block)>>,
 }
 
 impl Prepared {
-    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().expect("no code panics while holding the progress of a draft")
+    pub(crate) fn progress(&self) -> MutexHeld<'_, Progress> {
+        self.progress.lock()
     }
 
-    pub(crate) fn early(&self) -> MutexGuard<'_, Option<(Recipe, Block)>> {
-        self.early.lock().expect("guards a plain store")
+    pub(crate) fn early(&self) -> MutexHeld<'_, Option<(Recipe, Block)>> {
+        self.early.lock()
     }
 }
 

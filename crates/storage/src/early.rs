@@ -6,12 +6,12 @@
 //!         leaves are to be freed.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 
 use format::Txg;
 use format::blkptr::Block;
 
 use crate::draft::Draft;
+use crate::rank::{MutexHeld, RankedMutex};
 use crate::{Recipe, Storage};
 
 /// Where a block lies: vdev and offset of its one copy.
@@ -20,7 +20,7 @@ type Place = (u32, u64);
 /// Blocks written early that no sync has taken or given up yet.
 #[derive(Default)]
 pub(crate) struct Early {
-    blocks: Mutex<Blocks>,
+    blocks: RankedMutex<Blocks>,
 }
 
 #[derive(Default)]
@@ -36,8 +36,8 @@ fn place(block: &Block) -> Place {
 }
 
 impl Early {
-    fn lock(&self) -> MutexGuard<'_, Blocks> {
-        self.blocks.lock().expect("no code panics while holding the blocks written early")
+    fn lock(&self) -> MutexHeld<'_, Blocks> {
+        self.blocks.lock()
     }
 }
 

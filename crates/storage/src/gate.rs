@@ -7,43 +7,50 @@
 //! layout must be done before the next sectors are copied. A block that is written must be written before its sectors are copied, or
 //! where they are afterwards.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::rank::{Rank, RankedRwLock, ReadHeld, WriteHeld};
 
 /// The gate of one pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gate {
-    readers: RwLock<()>,
-    writers: RwLock<()>,
+    readers: RankedRwLock<()>,
+    writers: RankedRwLock<()>,
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        let (readers, writers) = (Rank::LayoutReaders, Rank::LayoutWriters);
+        Gate { readers: RankedRwLock::new(readers, ()), writers: RankedRwLock::new(writers, ()) }
+    }
 }
 
 /// Nobody but the owner writes blocks of vdevs with parity. The sync thread's own writes do not pass the gate.
 #[derive(Debug)]
 pub struct WithoutWriters<'a> {
     gate: &'a Gate,
-    _writers: RwLockWriteGuard<'a, ()>,
+    _writers: WriteHeld<'a, ()>,
 }
 
 /// Nobody but the owner reads or writes blocks of vdevs with parity.
 #[derive(Debug)]
 pub struct Alone<'a> {
-    _readers: RwLockWriteGuard<'a, ()>,
+    _readers: WriteHeld<'a, ()>,
 }
 
 impl Gate {
     /// Until this is dropped, what was read of the layout stays true.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, ()> {
-        self.readers.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn read(&self) -> ReadHeld<'_, ()> {
+        self.readers.read_after_panics()
     }
 
     /// Until this is dropped, no sector is copied.
-    pub(crate) fn write(&self) -> RwLockReadGuard<'_, ()> {
-        self.writers.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn write(&self) -> ReadHeld<'_, ()> {
+        self.writers.read_after_panics()
     }
 
     /// Waits for those who write, and keeps others out.
     #[must_use]
     pub fn keep_writers_out(&self) -> WithoutWriters<'_> {
-        WithoutWriters { gate: self, _writers: self.writers.write().unwrap_or_else(PoisonError::into_inner) }
+        WithoutWriters { gate: self, _writers: self.writers.write_after_panics() }
     }
 }
 
@@ -51,6 +58,6 @@ impl WithoutWriters<'_> {
     /// Waits for those who read, and keeps others out.
     #[must_use]
     pub fn keep_readers_out(&self) -> Alone<'_> {
-        Alone { _readers: self.gate.readers.write().unwrap_or_else(PoisonError::into_inner) }
+        Alone { _readers: self.gate.readers.write_after_panics() }
     }
 }

@@ -5,15 +5,16 @@
 //!         list on disk.
 //! Source: docs/format/11-redundancy.md §3.4, §5.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use format::Txg;
 
+use crate::rank::{MutexHeld, RankedMutex};
 use crate::txg_runs::TxgRuns;
 
 /// How a leaf takes part.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<State>);
+pub struct Health(RankedMutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -32,8 +33,8 @@ impl Health {
         health
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while holding a leaf's health")
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.0.lock()
     }
 
     /// Whether the leaf is not written any more, because its device refused something.

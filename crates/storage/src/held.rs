@@ -7,12 +7,12 @@
 //! there can be read as well, also when the block was freed.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 
 use format::VdevId;
 use format::blkptr::Dva;
 
 use crate::Payload;
+use crate::rank::{MutexHeld, RankedMutex};
 
 /// A vdev, and an offset on it.
 type Place = (u32, u64);
@@ -38,11 +38,11 @@ impl Held {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct HeldBlocks(Mutex<BTreeMap<Place, Held>>);
+pub(crate) struct HeldBlocks(RankedMutex<BTreeMap<Place, Held>>);
 
 impl HeldBlocks {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Place, Held>> {
-        self.0.lock().expect("no code panics while holding the held blocks")
+    fn lock(&self) -> MutexHeld<'_, BTreeMap<Place, Held>> {
+        self.0.lock()
     }
 
     /// From now on `payload` is what will be written for `dva`.

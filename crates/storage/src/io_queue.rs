@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::rank::{Rank, Ranked};
+use crate::rank::{MutexHeld, Rank, RankedMutex};
 use crate::suspend::Suspension;
 use crate::tree::Tree;
 use crate::unflushed::KEPT_MAX;
@@ -115,7 +115,7 @@ impl Flight {
 }
 
 struct Shared {
-    flight: Mutex<Flight>,
+    flight: RankedMutex<Flight>,
     /// Wakes threads that write: there is something to do, or an end.
     work: Condvar,
     /// Wakes those who wait for room, or for all writes.
@@ -126,9 +126,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> Ranked<MutexGuard<'_, Flight>> {
-        let lock = || self.flight.lock().expect("no code panics while holding the flight lock");
-        Ranked::lock(Rank::Flight, lock)
+    fn lock(&self) -> MutexHeld<'_, Flight> {
+        self.flight.lock()
     }
 
     /// Tells whom it concerns whether the disks keep up.
@@ -136,11 +135,11 @@ impl Shared {
         self.deflate.set_saturated(flight.bytes > SATURATED);
     }
 
-    fn wait_for_landing<'a>(&self, flight: Ranked<MutexGuard<'a, Flight>>) -> Ranked<MutexGuard<'a, Flight>> {
+    fn wait_for_landing<'a>(&self, flight: MutexHeld<'a, Flight>) -> MutexHeld<'a, Flight> {
         Shared::wait(&self.landed, flight)
     }
 
-    fn wait<'a>(on: &Condvar, flight: Ranked<MutexGuard<'a, Flight>>) -> Ranked<MutexGuard<'a, Flight>> {
+    fn wait<'a>(on: &Condvar, flight: MutexHeld<'a, Flight>) -> MutexHeld<'a, Flight> {
         flight.wait(|flight| on.wait(flight).expect("no code panics while holding the flight lock"))
     }
 
@@ -195,7 +194,8 @@ impl IoQueue {
         let leaves = tree.vdevs().leaves().count();
         let count = if threads == 0 { 0 } else { leaves.clamp(threads, THREADS_MAX.max(threads)) };
         let (work, landed) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { flight: Mutex::default(), work, landed, deflate, suspension, tree });
+        let flight = RankedMutex::new(Rank::Flight, Flight::default());
+        let shared = Arc::new(Shared { flight, work, landed, deflate, suspension, tree });
         let spawn = |i| {
             let shared = shared.clone();
             std::thread::Builder::new()

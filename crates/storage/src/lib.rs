@@ -52,13 +52,14 @@ mod verify;
 pub mod workers;
 pub mod write;
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use codec::Salt;
 use format::blkptr::Dva;
 
 use crate::held::HeldBlocks;
+use crate::rank::{Rank, RankedRwLock};
 
 pub use as_stored::AsStored;
 pub use buffers::Buffers;
@@ -144,7 +145,7 @@ fn reading_threads(workers: usize, vdevs: &Vdevs) -> usize {
 /// The open devices of one pool with everything that turns pointers into bytes and back.
 pub struct Storage {
     tree: Arc<tree::Tree>,
-    salt: RwLock<Arc<Salt>>,
+    salt: RankedRwLock<Arc<Salt>>,
     cache: RecordCache,
     second: SecondCache,
     buffers: Buffers,
@@ -162,7 +163,7 @@ pub struct Storage {
     /// The users of vdevs with parity.
     gate: Gate,
     /// Threads that write beside the sync thread hold it for reading; the sync thread holds it for writing while it rebuilds ranges.
-    beside: RwLock<()>,
+    beside: RankedRwLock<()>,
 }
 
 impl Storage {
@@ -178,7 +179,7 @@ impl Storage {
         let tree = Arc::new(tree::Tree::new(vdevs));
         Storage {
             tree: tree.clone(),
-            salt: RwLock::new(Arc::new(Salt::none())),
+            salt: RankedRwLock::leaf(Arc::new(Salt::none())),
             cache: RecordCache::new(options.cache_bytes),
             second: SecondCache::new(options.cache_bytes, options.second),
             buffers: Buffers::new(options.free_bytes),
@@ -191,7 +192,7 @@ impl Storage {
             held: HeldBlocks::default(),
             early: early::Early::default(),
             gate: Gate::default(),
-            beside: RwLock::default(),
+            beside: RankedRwLock::new(Rank::NoRebuild, ()),
         }
     }
 
@@ -290,7 +291,7 @@ impl Storage {
     /// If another thread panicked while setting it.
     #[must_use]
     pub fn salt(&self) -> Arc<Salt> {
-        self.salt.read().expect("the salt lock guards a plain store").clone()
+        self.salt.read().clone()
     }
 
     /// Sets the salt found in (or given to) the MOS; needed before any salted checksum is computed.
@@ -298,7 +299,7 @@ impl Storage {
     /// # Panics
     /// If another thread panicked while setting it.
     pub fn set_salt(&self, bytes: [u8; 32]) {
-        *self.salt.write().expect("the salt lock guards a plain store") = Arc::new(Salt::new(bytes));
+        *self.salt.write() = Arc::new(Salt::new(bytes));
     }
 
     /// Holds `payload` for `dva` back until [`Writer::finish`]; a later `hold` of the same place replaces it. What it replaces can be read

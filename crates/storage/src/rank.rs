@@ -1,7 +1,6 @@
 //! The order of locks (ARCHITECTURE.md), checked in debug builds whenever a lock is taken.
 //!
-//! From:   the functions that take a lock: one for each lock. Crates above `pool` keep their locks in [`RankedMutex`] and
-//!         [`RankedRwLock`].
+//! From:   whoever takes a lock: every lock is a [`RankedMutex`] or a [`RankedRwLock`].
 //! To:     a panic of a thread that takes an outer lock while it holds an inner one. Two such threads could wait for each
 //!         other for ever; this shows the fault without the second thread.
 
@@ -9,11 +8,14 @@ mod locks;
 
 use std::ops::{Deref, DerefMut};
 
+use held::Place;
 pub use locks::{MutexHeld, RankedMutex, RankedRwLock, ReadHeld, WriteHeld};
 
 /// Locks in their order: outer locks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
+    /// What a copy has made in a folder, or a measurement as one file, while it makes more.
+    Making,
     /// The turn of the one command of a server that changes datasets or properties.
     CommandTurn,
     /// Volumes that a server exports.
@@ -62,10 +64,14 @@ pub enum Rank {
     Nodes,
     /// The DSL of a pool.
     Dsl,
+    /// The keys that are loaded, while the key object of a dataset is looked for.
+    Keyring,
     /// The layouts of attributes in a file system.
     Layouts,
     /// A ZAP.
     Zap,
+    /// Blocks that are written past the sync thread, on vdevs whose sectors may be copied elsewhere.
+    LayoutWriters,
     /// The state of the txgs.
     Txgs,
     /// The jobs of the open txg.
@@ -80,6 +86,10 @@ pub enum Rank {
     Log,
     /// Space that is set aside for intent logs.
     LogSpace,
+    /// Blocks of intent logs that are written, or a range that is rebuilt.
+    NoRebuild,
+    /// Blocks that are read from vdevs whose sectors may be copied elsewhere.
+    LayoutReaders,
     /// Operations that wait for a device.
     Suspended,
     /// Space that is promised to transactions.
@@ -116,8 +126,15 @@ pub enum Rank {
     Held,
     /// Writes on their way to devices.
     Flight,
-    /// Every lock above `pool` that is held only to read or change values in memory, and under which no other lock is taken but
-    /// the next two.
+    /// The turn to flush a device.
+    Flushing,
+    /// The decision whether the pool can work without a leaf.
+    Verdict,
+    /// Writes to a file that pass the page cache, or one that does not.
+    DirectWrites,
+    /// The turn to have the system flush a file.
+    DeviceFlush,
+    /// Every other lock. It is held only to read or change values in memory, and no other lock is taken under it but the next two.
     Leaf,
     /// The threads that ask about paths (`front/apart.rs`). Questions are asked under any lock of `fuse` and `server`.
     Askers,
@@ -143,43 +160,64 @@ mod held {
         static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(super) fn enter(rank: Rank) {
-        HELD.with_borrow_mut(|held| {
-            let inner = held.iter().find(|held| **held > rank || **held == rank && !rank.is_several());
-            // A thread that panics already says why.
-            assert!(
-                inner.is_none() || std::thread::panicking(),
-                "{rank:?} is taken while {inner:?} is held: see the order of locks in ARCHITECTURE.md"
-            );
-            held.push(rank);
-        });
-    }
+    /// The place of a lock in the order.
+    #[derive(Clone, Copy, Debug)]
+    pub(super) struct Place(Rank);
 
-    pub(super) fn leave(rank: Rank) {
-        // The thread may end, and its list with it.
-        let _ = HELD.try_with(|held| {
-            let mut held = held.borrow_mut();
-            if let Some(at) = held.iter().rposition(|held| *held == rank) {
-                held.remove(at);
-            }
-        });
+    impl Place {
+        pub(super) const fn of(rank: Rank) -> Place {
+            Place(rank)
+        }
+
+        pub(super) fn enter(self) {
+            let rank = self.0;
+            HELD.with_borrow_mut(|held| {
+                let inner = held.iter().find(|held| **held > rank || **held == rank && !rank.is_several());
+                // A thread that panics already says why.
+                assert!(
+                    inner.is_none() || std::thread::panicking(),
+                    "{rank:?} is taken while {inner:?} is held: see the order of locks in ARCHITECTURE.md"
+                );
+                held.push(rank);
+            });
+        }
+
+        pub(super) fn leave(self) {
+            // The thread may end, and its list with it.
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                if let Some(at) = held.iter().rposition(|held| *held == self.0) {
+                    held.remove(at);
+                }
+            });
+        }
     }
 }
 
 #[cfg(not(debug_assertions))]
 mod held {
-    pub(super) fn enter(_: super::Rank) {}
+    /// Release builds keep and check no ranks: this takes no room and does nothing.
+    #[derive(Clone, Copy, Debug)]
+    pub(super) struct Place;
 
-    pub(super) fn leave(_: super::Rank) {}
+    impl Place {
+        pub(super) const fn of(_: super::Rank) -> Place {
+            Place
+        }
+
+        pub(super) fn enter(self) {}
+
+        pub(super) fn leave(self) {}
+    }
 }
 
 /// Notes for as long as it lives that the thread holds a lock.
 #[derive(Debug)]
-struct Held(Rank);
+struct Held(Place);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        held::leave(self.0);
+        self.0.leave();
     }
 }
 
@@ -191,19 +229,19 @@ pub struct Ranked<G> {
 }
 
 impl<G> Ranked<G> {
-    /// Takes a lock of `rank` with `lock`.
+    /// Takes a lock of this place with `lock`.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a lock that comes after this one.
-    pub fn lock(rank: Rank, lock: impl FnOnce() -> G) -> Ranked<G> {
-        held::enter(rank);
-        let held = Held(rank);
+    fn lock(place: Place, lock: impl FnOnce() -> G) -> Ranked<G> {
+        place.enter();
+        let held = Held(place);
         Ranked { guard: lock(), held }
     }
 
     /// As [`Ranked::lock`]; `None` if `lock` gives none.
-    fn try_lock(rank: Rank, lock: impl FnOnce() -> Option<G>) -> Option<Ranked<G>> {
-        let Ranked { guard, held } = Ranked::lock(rank, lock);
+    fn try_lock(place: Place, lock: impl FnOnce() -> Option<G>) -> Option<Ranked<G>> {
+        let Ranked { guard, held } = Ranked::lock(place, lock);
         guard.map(|guard| Ranked { guard, held })
     }
 
@@ -230,35 +268,34 @@ impl<G: DerefMut> DerefMut for Ranked<G> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[test]
     fn locks_are_taken_from_outside_to_inside() {
-        let (outer, inner) = (Mutex::new(1), Mutex::new(2));
-        let first = Ranked::lock(Rank::Nodes, || outer.lock().unwrap());
-        let second = Ranked::lock(Rank::Nodes, || inner.lock().unwrap());
+        let (outer, inner) = (RankedMutex::new(Rank::Nodes, 1), RankedMutex::new(Rank::Nodes, 2));
+        let first = outer.lock();
+        let second = inner.lock();
         drop(first);
         assert_eq!(*second, 2);
         drop(second);
-        drop(Ranked::lock(Rank::Names, || outer.lock().unwrap()));
+        drop(RankedMutex::new(Rank::Names, ()).lock());
     }
 
     #[test]
     #[cfg(debug_assertions)]
     fn an_outer_lock_taken_late_is_a_fault_at_once() {
-        let (outer, inner) = (Mutex::new(()), Mutex::new(()));
+        let (object, other) = (RankedMutex::new(Rank::Object, ()), RankedMutex::new(Rank::Object, ()));
+        let dsl = RankedMutex::new(Rank::Dsl, ());
         let late = std::panic::catch_unwind(|| {
-            let _inner = Ranked::lock(Rank::Object, || inner.lock().unwrap());
-            let _outer = Ranked::lock(Rank::Dsl, || outer.lock().unwrap());
+            let _inner = object.lock_after_panics();
+            let _outer = dsl.lock_after_panics();
         });
         assert!(late.is_err());
         let again = std::panic::catch_unwind(|| {
-            let _first = Ranked::lock(Rank::Object, || outer.lock());
-            let _second = Ranked::lock(Rank::Object, || outer.lock());
+            let _first = object.lock_after_panics();
+            let _second = other.lock_after_panics();
         });
         assert!(again.is_err(), "one of a kind");
-        Ranked::lock(Rank::ScrubTurn, || ()).guard
+        drop(RankedMutex::new(Rank::ScrubTurn, ()).lock());
     }
 }

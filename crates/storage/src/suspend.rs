@@ -7,11 +7,11 @@
 //! suspended is the same on the disks as one that was not.
 
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::Condvar;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use crate::rank::{Rank, Ranked};
+use crate::rank::{MutexHeld, Rank, RankedMutex};
 use crate::{ReadError, WriteError, interrupt};
 
 /// What a refused write does (the pool property `failmode`).
@@ -79,10 +79,17 @@ struct State {
 }
 
 /// The suspended operations of a pool. Disabled at first: then every refusal is an error at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Suspension {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     changed: Condvar,
+}
+
+impl Default for Suspension {
+    fn default() -> Suspension {
+        let state = RankedMutex::new(Rank::Suspended, State::default());
+        Suspension { state, changed: Condvar::new() }
+    }
 }
 
 /// An error that may be a device's refusal.
@@ -111,12 +118,11 @@ impl MaybeRefused for ReadError {
 }
 
 /// The state, held.
-type Locked<'a> = Ranked<MutexGuard<'a, State>>;
+type Locked<'a> = MutexHeld<'a, State>;
 
 impl Suspension {
     fn lock(&self) -> Locked<'_> {
-        let lock = || self.state.lock().expect("no code panics while holding the suspension state");
-        Ranked::lock(Rank::Suspended, lock)
+        self.state.lock()
     }
 
     fn wait<'a>(&self, state: Locked<'a>) -> Locked<'a> {

@@ -5,11 +5,12 @@
 //!         is open. There are as many as commands that changed devices.
 //! Source: docs/format/11-redundancy.md §3.4, §5.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 use format::Txg;
 
+use crate::rank::{Rank, RankedMutex};
 use crate::suspend::MaybeRefused;
 use crate::{Leaf, Vdevs, WriteError};
 
@@ -25,7 +26,7 @@ struct Generation {
 pub(crate) struct Tree {
     first: Generation,
     /// Held during the decision whether the pool can work without a leaf.
-    verdict: Mutex<()>,
+    verdict: RankedMutex<()>,
     /// The first txg that is not on the disks.
     unsynced: AtomicU64,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(vdevs: Vdevs) -> Tree {
         let first = Generation { vdevs, next: OnceLock::new() };
-        Tree { first, verdict: Mutex::new(()), unsynced: AtomicU64::new(0) }
+        Tree { first, verdict: RankedMutex::new(Rank::Verdict, ()), unsynced: AtomicU64::new(0) }
     }
 
     fn last(&self) -> &Generation {
@@ -78,7 +79,7 @@ impl Tree {
 
     fn can_do_without(&self, vdev: u32, leaf: &Leaf, error: &WriteError) -> bool {
         let Some((_, why)) = error.refusal() else { return false };
-        let _one_at_a_time = self.verdict.lock().expect("no code panics while judging a leaf");
+        let _one_at_a_time = self.verdict.lock();
         if leaf.health.has_failed() {
             return true;
         }

@@ -5,10 +5,10 @@
 //!         reports success next time. Only a flush after all of them were written again proves that they are durable.
 
 use std::io::{self, IoSlice};
-use std::sync::{Mutex, MutexGuard};
 
 use crate::Payload;
 use crate::host::Disk;
+use crate::rank::{MutexHeld, Rank, RankedMutex};
 
 /// Bytes kept for one device, at most: with more of them the device is flushed.
 pub(crate) const KEPT_MAX: u64 = 128 << 20;
@@ -26,16 +26,22 @@ struct State {
 }
 
 /// Writes of one device since its last good flush.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Unflushed {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// Held during a flush. Whether the last flush failed.
-    failed: Mutex<bool>,
+    failed: RankedMutex<bool>,
+}
+
+impl Default for Unflushed {
+    fn default() -> Unflushed {
+        Unflushed { state: RankedMutex::default(), failed: RankedMutex::new(Rank::Flushing, false) }
+    }
 }
 
 impl Unflushed {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding the unflushed writes")
+    fn state(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// Remembers a write that the device took.
@@ -56,7 +62,7 @@ impl Unflushed {
     /// # Errors
     /// The device refused; everything since the last good flush is kept for the next try.
     pub(crate) fn flush(&self, disk: &dyn Disk) -> io::Result<()> {
-        let mut failed = self.failed.lock().expect("no code panics while flushing a device");
+        let mut failed = self.failed.lock();
         let taken = std::mem::take(&mut *self.state());
         let flushed = if *failed { write_again(&taken.writes, disk) } else { Ok(()) };
         let flushed = flushed.and_then(|()| disk.flush());

@@ -4,9 +4,10 @@
 //! much its pieces differ, and the next ones go where they narrow the intervals most. What a round holds follows from the
 //! rounds before it alone, so the same seed draws the same sample, however many threads there are.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
+
+use zpl::rank::RankedMutex;
 
 use super::dedup;
 use super::encode::{Encoder, Piece};
@@ -120,7 +121,7 @@ impl Look<'_> {
         done_bytes: &AtomicU64,
     ) -> Vec<Option<Found>> {
         let next = AtomicUsize::new(0);
-        let found: Vec<Mutex<Option<Found>>> = round.iter().map(|_| Mutex::new(None)).collect();
+        let found: Vec<RankedMutex<Option<Found>>> = round.iter().map(|_| RankedMutex::leaf(None)).collect();
         let total = limits.bytes.min(self.material.bytes);
         // As many as make a batch, and some for every core; those that are needed however short the time, one by one.
         let longest = round.iter().map(|(draw, _)| draw.len).max().unwrap_or(0).max(1);
@@ -128,7 +129,7 @@ impl Look<'_> {
         let batch = ((BATCH / longest) as usize).clamp(1, each.max(1));
         let count_from = |first: usize| if first < needed { 1 } else { batch };
         let tell = |index: usize, one: Found| {
-            *found[index].lock().expect("no code panics while holding a piece") = Some(one);
+            *found[index].lock() = Some(one);
             let len = round[index].0.len;
             let bytes = done_bytes.fetch_add(len, Ordering::Relaxed) + len;
             self.watch.event(Event::Loading { bytes, total });
@@ -172,7 +173,7 @@ impl Look<'_> {
             });
             work();
         });
-        found.into_iter().map(|one| one.into_inner().expect("no code panics while holding a piece")).collect()
+        found.into_iter().map(RankedMutex::into_inner).collect()
     }
 
     fn read(&self, draw: &Draw) -> std::result::Result<Piece, String> {

@@ -8,12 +8,12 @@ mod dirty;
 mod read;
 mod shared;
 
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::Arc;
 
 use format::dnode::{self, Dnode};
 use format::zap::micro::Index;
 use format::{ObjectId, ObjectType};
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex, RankedRwLock};
 use storage::{Draft, Record, Storage};
 
 pub(crate) use self::cloned::reborn;
@@ -40,9 +40,9 @@ pub(crate) struct State {
 pub struct Object {
     id: ObjectId,
     shared: Arc<Shared>,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// Serialises operations that touch several blocks of a ZAP, and keeps the order of a micro ZAP entries.
-    pub(crate) zap: RwLock<Option<Index>>,
+    pub(crate) zap: RankedRwLock<Option<Index>>,
 }
 
 impl Object {
@@ -57,7 +57,12 @@ impl Object {
 
     fn with(id: ObjectId, shared: Arc<Shared>, disk: Option<Arc<Dnode>>, head: Head) -> Object {
         let state = State { disk, head, gone: false, open: Dirty::default(), syncing: None };
-        Object { id, shared, state: Mutex::new(state), zap: RwLock::new(None) }
+        Object {
+            id,
+            shared,
+            state: RankedMutex::new(Rank::Object, state),
+            zap: RankedRwLock::new(Rank::Zap, None),
+        }
     }
 
     /// Number within the objset.
@@ -70,10 +75,8 @@ impl Object {
         self.shared.io.storage()
     }
 
-    pub(crate) fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
-        Ranked::lock(Rank::Object, || {
-            self.state.lock().expect("no code panics while holding an object's state")
-        })
+    pub(crate) fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// Type, block size, bonus and so on, as of the open txg.

@@ -1,11 +1,11 @@
 //! State that all objects of an objset share: block I/O, budget, and the list of dirty objects.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::ObjectId;
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 use super::Object;
 use crate::bound::{Bound, Nodes};
@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub(crate) io: BlockIo,
     pub(crate) budget: Arc<DirtyBudget>,
     pub(crate) bound: Bound,
-    dirty: Mutex<DirtyList>,
+    dirty: RankedMutex<DirtyList>,
     changes: AtomicU64,
 }
 
@@ -34,7 +34,13 @@ pub(crate) struct DirtyList {
 
 impl Shared {
     pub(crate) fn new(io: BlockIo, budget: Arc<DirtyBudget>, bound: Bound) -> Shared {
-        Shared { io, budget, bound, dirty: Mutex::default(), changes: AtomicU64::new(0) }
+        Shared {
+            io,
+            budget,
+            bound,
+            dirty: RankedMutex::new(Rank::DirtyList, DirtyList::default()),
+            changes: AtomicU64::new(0),
+        }
     }
 
     /// Changes made since the objset was opened.
@@ -54,9 +60,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn lock_dirty(&self) -> Ranked<MutexGuard<'_, DirtyList>> {
-        Ranked::lock(Rank::DirtyList, || {
-            self.dirty.lock().expect("no code panics while holding the dirty list")
-        })
+    pub(crate) fn lock_dirty(&self) -> MutexHeld<'_, DirtyList> {
+        self.dirty.lock()
     }
 }

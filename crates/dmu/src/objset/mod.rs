@@ -5,13 +5,13 @@ mod numbers;
 mod slots;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use format::blkptr::{Block, BlockPtr};
 use format::dnode;
 use format::objset::{Objset as Phys, ObjsetType, ZilHeader};
 use format::{ByteOrder, ObjectId};
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 use storage::{Buffers, Vdevs, Workers};
 
 use self::arriving::Arriving;
@@ -91,10 +91,10 @@ impl Root {
 pub struct Objset {
     pub(crate) shared: Arc<Shared>,
     pub(crate) meta: Arc<Object>,
-    inner: Mutex<Inner>,
-    pub(crate) root: Mutex<Root>,
+    inner: RankedMutex<Inner>,
+    pub(crate) root: RankedMutex<Root>,
     /// State of a raw receive, while it runs.
-    arriving: Mutex<Option<Arriving>>,
+    arriving: RankedMutex<Option<Arriving>>,
 }
 
 /// The dirty state of a closed txg, ready to be synced.
@@ -176,20 +176,21 @@ impl Objset {
         Objset {
             shared,
             meta,
-            inner: Mutex::new(Inner { objects, numbers, syncs: 0, crowded: IDLE_OBJECTS_MAX }),
-            root: Mutex::new(root),
-            arriving: Mutex::default(),
+            inner: RankedMutex::new(
+                Rank::Objects,
+                Inner { objects, numbers, syncs: 0, crowded: IDLE_OBJECTS_MAX },
+            ),
+            root: RankedMutex::leaf(root),
+            arriving: RankedMutex::default(),
         }
     }
 
-    fn lock(&self) -> Ranked<MutexGuard<'_, Inner>> {
-        Ranked::lock(Rank::Objects, || {
-            self.inner.lock().expect("no code panics while holding the object table")
-        })
+    fn lock(&self) -> MutexHeld<'_, Inner> {
+        self.inner.lock()
     }
 
-    fn arriving(&self) -> MutexGuard<'_, Option<Arriving>> {
-        self.arriving.lock().expect("guards plain stores")
+    fn arriving(&self) -> MutexHeld<'_, Option<Arriving>> {
+        self.arriving.lock()
     }
 
     /// Its block I/O.
@@ -250,8 +251,8 @@ impl Objset {
         (root.phys.clone(), root.ptr)
     }
 
-    pub(crate) fn root(&self) -> MutexGuard<'_, Root> {
-        self.root.lock().expect("no code panics while holding the objset root")
+    pub(crate) fn root(&self) -> MutexHeld<'_, Root> {
+        self.root.lock()
     }
 
     /// Sets how its blocks are written.

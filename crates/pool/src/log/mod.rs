@@ -9,14 +9,14 @@ pub(crate) mod recovery;
 pub(crate) mod space;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use format::blkptr::Block;
 use format::objset::ZilHeader;
 use format::zil::Body;
 use format::{BlockPtr, ObjectId, Txg};
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 use recovery::Recovery;
 
@@ -111,23 +111,34 @@ pub(crate) const NOTING: u8 = 1;
 pub(crate) const REPLAYING: u8 = 2;
 
 /// The intent log of an open dataset.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) mode: AtomicU8,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: RankedMutex<State>,
     pub(crate) changed: Condvar,
     /// Held during a replay.
-    replay: Mutex<()>,
+    replay: RankedMutex<()>,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log {
+            mode: AtomicU8::default(),
+            state: RankedMutex::new(Rank::Log, State::default()),
+            changed: Condvar::new(),
+            replay: RankedMutex::new(Rank::Replay, ()),
+        }
+    }
 }
 
 impl Log {
-    pub(crate) fn lock(&self) -> Ranked<MutexGuard<'_, State>> {
-        Ranked::lock(Rank::Log, || self.state.lock().expect("no code panics while holding an intent log"))
+    pub(crate) fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// The turn to replay the log: one replay at a time.
-    pub(crate) fn replay_turn(&self) -> Ranked<MutexGuard<'_, ()>> {
-        Ranked::lock(Rank::Replay, || self.replay.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn replay_turn(&self) -> MutexHeld<'_, ()> {
+        self.replay.lock_after_panics()
     }
 
     /// `txg` is durable: drops its notes.

@@ -3,12 +3,12 @@
 //! From:   the sync thread, which fills it (`zil/stash`).
 //! To:     threads that write log blocks, or records before their txg syncs.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::Condvar;
 use std::time::Duration;
 
 use format::Txg;
 use format::blkptr::Dva;
-use storage::rank::{Rank, Ranked};
+use storage::rank::{MutexHeld, Rank, RankedMutex};
 
 /// Bytes set aside at first, and at most.
 pub(crate) const FIRST: u64 = 256 << 10;
@@ -44,17 +44,20 @@ pub(crate) struct Stash {
 }
 
 /// The log space of a pool.
-#[derive(Default)]
 pub(crate) struct LogSpace {
-    pub(crate) stash: Mutex<Stash>,
+    pub(crate) stash: RankedMutex<Stash>,
     pub(crate) answered: Condvar,
 }
 
+impl Default for LogSpace {
+    fn default() -> LogSpace {
+        LogSpace { stash: RankedMutex::new(Rank::LogSpace, Stash::default()), answered: Condvar::new() }
+    }
+}
+
 impl LogSpace {
-    pub(crate) fn lock(&self) -> Ranked<MutexGuard<'_, Stash>> {
-        Ranked::lock(Rank::LogSpace, || {
-            self.stash.lock().expect("no code panics while holding the log space")
-        })
+    pub(crate) fn lock(&self) -> MutexHeld<'_, Stash> {
+        self.stash.lock()
     }
 
     /// Takes space for `size` bytes in `txg`, which the caller holds open. Returns its place and size.

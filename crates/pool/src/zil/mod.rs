@@ -14,14 +14,14 @@ pub(crate) mod recover;
 pub(crate) mod stash;
 mod sync;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use format::crypt::Sealing;
 use format::zil::Record;
 use format::{BlockPtr, ObjectId};
 use storage::Record as Bytes;
-use storage::rank::Ranked;
+use storage::rank::MutexHeld;
 
 use crate::log::{Itx, NOTING, OFF, Phase, REPLAYING, chain};
 use crate::state::Dataset;
@@ -133,7 +133,7 @@ pub struct Replay<'a> {
     dataset: &'a Dataset,
     header: format::objset::ZilHeader,
     finished: bool,
-    _turn: Ranked<MutexGuard<'a, ()>>,
+    _turn: MutexHeld<'a, ()>,
 }
 
 impl Replay<'_> {

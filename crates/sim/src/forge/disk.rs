@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use storage::host::Disk;
+use storage::rank::{MutexHeld, RankedMutex};
 
 use super::Patches;
 
@@ -21,7 +22,7 @@ pub struct PatchedDisk {
     image: Arc<Vec<u8>>,
     patches: Patches,
     /// `None`: the disk can only be read.
-    written: Option<Arc<Mutex<Pages>>>,
+    written: Option<Arc<RankedMutex<Pages>>>,
 }
 
 impl PatchedDisk {
@@ -55,7 +56,7 @@ impl PatchedDisk {
     }
 
     /// The page with this number, as it is now.
-    fn page<'a>(&self, pages: &'a mut MutexGuard<'_, Pages>, number: u64) -> &'a mut [u8] {
+    fn page<'a>(&self, pages: &'a mut MutexHeld<'_, Pages>, number: u64) -> &'a mut [u8] {
         pages.entry(number).or_insert_with(|| {
             let from = number * PAGE as u64;
             let to = (from + PAGE as u64).min(self.size());
@@ -66,8 +67,8 @@ impl PatchedDisk {
     }
 }
 
-fn lock(pages: &Mutex<Pages>) -> MutexGuard<'_, Pages> {
-    pages.lock().expect("no code panics while it holds the pages")
+fn lock(pages: &RankedMutex<Pages>) -> MutexHeld<'_, Pages> {
+    pages.lock()
 }
 
 impl std::fmt::Debug for PatchedDisk {

@@ -5,7 +5,9 @@
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+
+use crate::rank::RankedRwLock;
 
 use super::Disk;
 
@@ -17,7 +19,7 @@ pub(crate) struct Closable {
     sector_size: u32,
     physical_sector_size: u32,
     is_block_device: bool,
-    disk: RwLock<Option<Arc<dyn Disk>>>,
+    disk: RankedRwLock<Option<Arc<dyn Disk>>>,
 }
 
 impl Closable {
@@ -28,17 +30,17 @@ impl Closable {
             sector_size: disk.sector_size(),
             physical_sector_size: disk.physical_sector_size(),
             is_block_device: disk.is_block_device(),
-            disk: RwLock::new(Some(disk)),
+            disk: RankedRwLock::leaf(Some(disk)),
         }
     }
 
     /// Releases the disk. It is closed when the last request that is under way has ended.
     pub(crate) fn close(&self) {
-        self.disk.write().expect("guards a plain store").take();
+        self.disk.write().take();
     }
 
     fn get(&self) -> Option<Arc<dyn Disk>> {
-        self.disk.read().expect("guards a plain store").clone()
+        self.disk.read().clone()
     }
 
     fn open(&self) -> io::Result<Arc<dyn Disk>> {

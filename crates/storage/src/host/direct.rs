@@ -12,7 +12,8 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+
+use crate::rank::{Rank, RankedRwLock, WriteHeld};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -36,7 +37,7 @@ pub(super) struct DirectFile {
     /// The file system takes the flag but not the writes.
     refused: AtomicBool,
     /// Direct writes share it, a write through the cache has it alone.
-    turn: RwLock<()>,
+    turn: RankedRwLock<()>,
 }
 
 impl DirectFile {
@@ -47,7 +48,11 @@ impl DirectFile {
         let same = file.metadata().is_ok_and(|again| {
             (again.dev(), again.ino(), again.rdev()) == (first.dev(), first.ino(), first.rdev())
         });
-        same.then_some(DirectFile { file, refused: AtomicBool::new(false), turn: RwLock::new(()) })
+        same.then_some(DirectFile {
+            file,
+            refused: AtomicBool::new(false),
+            turn: RankedRwLock::new(Rank::DirectWrites, ()),
+        })
     }
 
     /// Whether direct writes were found not to work.
@@ -56,9 +61,9 @@ impl DirectFile {
     }
 
     /// No direct write runs while the guard lives.
-    pub(super) fn apart(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(super) fn apart(&self) -> WriteHeld<'_, ()> {
         // The lock guards no data, so a panic left no half-done change.
-        self.turn.write().unwrap_or_else(PoisonError::into_inner)
+        self.turn.write_after_panics()
     }
 
     /// Writes `bufs` from `offset`, both in whole pages. Returns how many bytes were written: fewer than asked
@@ -94,7 +99,7 @@ impl DirectFile {
     }
 
     fn write_pages(&self, pages: &[u8], offset: u64) -> io::Result<bool> {
-        let _shared = self.turn.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.turn.read_after_panics();
         match self.file.write_all_at(pages, offset) {
             Ok(()) => Ok(true),
             // Never at once on a file system that takes direct writes; after a short write perhaps.

@@ -12,7 +12,8 @@ use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+
+use crate::rank::{Rank, RankedMutex};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -111,7 +112,7 @@ pub struct FileDisk {
     physical_sector_size: u32,
     is_block_device: bool,
     /// A flush failed: the kernel may have dropped dirty pages and would report success next time.
-    flush_failed: Mutex<bool>,
+    flush_failed: RankedMutex<bool>,
 }
 
 impl Drop for FileDisk {
@@ -163,7 +164,7 @@ impl FileDisk {
             // The copy of the descriptor shares the locks of the first one, which keeps them.
             is_locked: false,
             path: self.path.clone(),
-            flush_failed: Mutex::new(false),
+            flush_failed: RankedMutex::new(Rank::DeviceFlush, false),
             ..*self
         };
         disk.narrow(&partitions::partition_path(&self.path, partition.number), partition);
@@ -257,7 +258,7 @@ impl FileDisk {
             sector_size,
             physical_sector_size: physical_sector_size.max(sector_size),
             is_block_device,
-            flush_failed: Mutex::new(false),
+            flush_failed: RankedMutex::new(Rank::DeviceFlush, false),
         })
     }
 }
@@ -405,7 +406,7 @@ impl Disk for FileDisk {
     fn flush(&self) -> io::Result<()> {
         self.check_length()?;
         // One at a time: the system tells of a failure once, and every flush after it must know.
-        let mut failed = self.flush_failed.lock().expect("no code panics while flushing");
+        let mut failed = self.flush_failed.lock();
         if *failed {
             return Err(io::Error::other("an earlier flush failed; writes may be lost"));
         }
@@ -416,7 +417,7 @@ impl Disk for FileDisk {
     }
 
     fn written_again(&self) {
-        *self.flush_failed.lock().expect("no code panics while flushing") = false;
+        *self.flush_failed.lock() = false;
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -14,7 +14,9 @@ use std::io::{self, IoSlice};
 use std::iter::once;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
+
+use crate::rank::{MutexHeld, RankedMutex};
 
 use super::disk::{ASKED, Disk, is_within, past_the_end, total_len};
 use super::entropy::SeededEntropy;
@@ -114,7 +116,7 @@ pub struct Script(Arc<Common>);
 
 #[derive(Default)]
 struct Common {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// Faults were removed: hanging operations check again.
     healed: Condvar,
 }
@@ -236,19 +238,20 @@ impl Script {
             ..*disk
         };
         let disks = state.disks.iter().zip(contents).map(as_new).collect();
-        let state = Mutex::new(State { disks, ops: Vec::new() });
+        let state = RankedMutex::leaf(State { disks, ops: Vec::new() });
         Script(Arc::new(Common { state, healed: Condvar::new() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().expect("no code panics while it holds the script")
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.0.state.lock()
     }
 
     /// The state when `disk` no longer hangs, and the error that an operation of this kind gets now.
-    fn enter(&self, disk: usize, is_write: bool) -> io::Result<MutexGuard<'_, State>> {
+    fn enter(&self, disk: usize, is_write: bool) -> io::Result<MutexHeld<'_, State>> {
         let mut state = self.lock();
         while state.hangs(disk) {
-            state = self.0.healed.wait(state).expect("no code panics while it holds the script");
+            state = state
+                .wait(|state| self.0.healed.wait(state).expect("no code panics while it holds the script"));
         }
         state.fault(disk, is_write).map(|()| state)
     }

@@ -5,7 +5,9 @@
 //! The limits and rules are those of OpenZFS (`zfs_vdev_*_min_active`, `zfs_vdev_*_max_active`, `zfs_vdev_nia_*`): work in the
 //! background has its small share while somebody waits for the device, and more when nobody did for a while.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::Condvar;
+
+use crate::rank::{MutexHeld, RankedMutex};
 
 use super::times::{PURPOSES, Purpose};
 
@@ -72,7 +74,7 @@ impl State {
 /// Lets requests to one device begin.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     ended: Condvar,
 }
 
@@ -83,8 +85,8 @@ pub(crate) struct Admitted<'a> {
 }
 
 impl Admission {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while holding this state")
+    fn lock(&self) -> MutexHeld<'_, State> {
+        self.state.lock()
     }
 
     /// Waits until a request of this purpose may begin.
@@ -93,7 +95,9 @@ impl Admission {
         if !state.may_begin(purpose) {
             state.waiting += 1;
             let waits = |state: &mut State| !state.may_begin(purpose);
-            state = self.ended.wait_while(state, waits).expect("no code panics while holding this state");
+            state = state.wait(|state| {
+                self.ended.wait_while(state, waits).expect("no code panics while holding this state")
+            });
             state.waiting -= 1;
         }
         state.begin(purpose);

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use crate::rank::{MutexHeld, RankedMutex};
 
 /// Late answers kept until somebody asks for them; all are counted.
 const LATE_MAX: usize = 20;
@@ -83,7 +84,7 @@ struct Table {
 /// The requests of one disk.
 #[derive(Debug)]
 pub(super) struct Outstanding {
-    table: Mutex<Table>,
+    table: RankedMutex<Table>,
     /// Requests that took so many nanoseconds or more are late.
     late_nanos: AtomicU64,
     /// How many were late.
@@ -93,7 +94,7 @@ pub(super) struct Outstanding {
 impl Default for Outstanding {
     fn default() -> Outstanding {
         let late_nanos = AtomicU64::new(u64::MAX);
-        Outstanding { table: Mutex::default(), late_nanos, late: AtomicU64::new(0) }
+        Outstanding { table: RankedMutex::default(), late_nanos, late: AtomicU64::new(0) }
     }
 }
 
@@ -104,8 +105,8 @@ pub(super) struct Sent<'a> {
 }
 
 impl Outstanding {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().expect("no code panics while holding the table of requests")
+    fn table(&self) -> MutexHeld<'_, Table> {
+        self.table.lock()
     }
 
     pub(super) fn send(&self, deed: Deed, offset: u64, len: u64) -> Sent<'_> {

@@ -7,7 +7,7 @@ use std::sync::{
     Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
 };
 
-use super::{Rank, Ranked};
+use super::{Place, Rank, Ranked};
 
 /// A mutex that a thread holds.
 pub type MutexHeld<'a, T> = Ranked<MutexGuard<'a, T>>;
@@ -19,7 +19,7 @@ pub type WriteHeld<'a, T> = Ranked<RwLockWriteGuard<'a, T>>;
 /// A mutex with its place in the order of locks. The default is a leaf.
 #[derive(Debug)]
 pub struct RankedMutex<T> {
-    rank: Rank,
+    place: Place,
     mutex: Mutex<T>,
 }
 
@@ -32,7 +32,7 @@ impl<T: Default> Default for RankedMutex<T> {
 impl<T> RankedMutex<T> {
     /// A mutex of `rank`.
     pub const fn new(rank: Rank, value: T) -> RankedMutex<T> {
-        RankedMutex { rank, mutex: Mutex::new(value) }
+        RankedMutex { place: Place::of(rank), mutex: Mutex::new(value) }
     }
 
     /// A mutex of the rank [`Rank::Leaf`].
@@ -45,7 +45,15 @@ impl<T> RankedMutex<T> {
     /// # Panics
     /// A thread panicked while it held the lock. In debug builds also if this thread holds a lock that comes after this one.
     pub fn lock(&self) -> MutexHeld<'_, T> {
-        Ranked::lock(self.rank, || self.mutex.lock().unwrap_or_else(|_| broken(self.rank)))
+        Ranked::lock(self.place, || self.mutex.lock().unwrap_or_else(|_| broken(self.place)))
+    }
+
+    /// What the lock guards.
+    ///
+    /// # Panics
+    /// A thread panicked while it held the lock.
+    pub fn into_inner(self) -> T {
+        self.mutex.into_inner().unwrap_or_else(|_| broken(self.place))
     }
 
     /// As [`RankedMutex::lock`], also after a panic.
@@ -53,7 +61,7 @@ impl<T> RankedMutex<T> {
     /// # Panics
     /// In debug builds, if this thread holds a lock that comes after this one.
     pub fn lock_after_panics(&self) -> MutexHeld<'_, T> {
-        Ranked::lock(self.rank, || self.mutex.lock().unwrap_or_else(PoisonError::into_inner))
+        Ranked::lock(self.place, || self.mutex.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// As [`RankedMutex::lock_after_panics`]; `None` if another thread holds the lock.
@@ -61,14 +69,14 @@ impl<T> RankedMutex<T> {
     /// # Panics
     /// In debug builds, if this thread holds a lock that comes after this one: a caller that tries again would wait.
     pub fn try_lock_after_panics(&self) -> Option<MutexHeld<'_, T>> {
-        Ranked::try_lock(self.rank, || taken(self.mutex.try_lock()))
+        Ranked::try_lock(self.place, || taken(self.mutex.try_lock()))
     }
 }
 
 /// A readers-writer lock with its place in the order of locks. The default is a leaf.
 #[derive(Debug)]
 pub struct RankedRwLock<T> {
-    rank: Rank,
+    place: Place,
     lock: RwLock<T>,
 }
 
@@ -81,7 +89,7 @@ impl<T: Default> Default for RankedRwLock<T> {
 impl<T> RankedRwLock<T> {
     /// A lock of `rank`.
     pub const fn new(rank: Rank, value: T) -> RankedRwLock<T> {
-        RankedRwLock { rank, lock: RwLock::new(value) }
+        RankedRwLock { place: Place::of(rank), lock: RwLock::new(value) }
     }
 
     /// A lock of the rank [`Rank::Leaf`].
@@ -94,7 +102,7 @@ impl<T> RankedRwLock<T> {
     /// # Panics
     /// As [`RankedMutex::lock`].
     pub fn read(&self) -> ReadHeld<'_, T> {
-        Ranked::lock(self.rank, || self.lock.read().unwrap_or_else(|_| broken(self.rank)))
+        Ranked::lock(self.place, || self.lock.read().unwrap_or_else(|_| broken(self.place)))
     }
 
     /// Takes the lock for writing.
@@ -102,7 +110,7 @@ impl<T> RankedRwLock<T> {
     /// # Panics
     /// As [`RankedMutex::lock`].
     pub fn write(&self) -> WriteHeld<'_, T> {
-        Ranked::lock(self.rank, || self.lock.write().unwrap_or_else(|_| broken(self.rank)))
+        Ranked::lock(self.place, || self.lock.write().unwrap_or_else(|_| broken(self.place)))
     }
 
     /// As [`RankedRwLock::read`], also after a panic.
@@ -110,7 +118,7 @@ impl<T> RankedRwLock<T> {
     /// # Panics
     /// As [`RankedMutex::lock_after_panics`].
     pub fn read_after_panics(&self) -> ReadHeld<'_, T> {
-        Ranked::lock(self.rank, || self.lock.read().unwrap_or_else(PoisonError::into_inner))
+        Ranked::lock(self.place, || self.lock.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// As [`RankedRwLock::write`], also after a panic.
@@ -118,7 +126,7 @@ impl<T> RankedRwLock<T> {
     /// # Panics
     /// As [`RankedMutex::lock_after_panics`].
     pub fn write_after_panics(&self) -> WriteHeld<'_, T> {
-        Ranked::lock(self.rank, || self.lock.write().unwrap_or_else(PoisonError::into_inner))
+        Ranked::lock(self.place, || self.lock.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -131,11 +139,18 @@ fn taken<G>(tried: TryLockResult<G>) -> Option<G> {
     }
 }
 
-fn broken(rank: Rank) -> ! {
-    panic!(
-        "a thread panicked while it held a lock of the rank {rank:?}: what the lock guards may be half changed"
-    )
+fn broken(place: Place) -> ! {
+    panic!("a thread panicked while it held this lock ({place:?}): what the lock guards may be half changed")
 }
+
+// A rank costs nothing where it is not checked.
+#[cfg(not(debug_assertions))]
+const _: () = {
+    assert!(size_of::<RankedMutex<u64>>() == size_of::<Mutex<u64>>());
+    assert!(size_of::<RankedRwLock<u64>>() == size_of::<RwLock<u64>>());
+    assert!(size_of::<MutexHeld<'static, u64>>() == size_of::<MutexGuard<'static, u64>>());
+    assert!(size_of::<WriteHeld<'static, u64>>() == size_of::<RwLockWriteGuard<'static, u64>>());
+};
 
 #[cfg(test)]
 mod tests {

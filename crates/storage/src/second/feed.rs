@@ -85,9 +85,11 @@ fn next(shared: &Shared, last: Instant) -> Option<Orders> {
         }
         let wait = if orders.offers.is_empty() { Duration::MAX } else { rest };
         orders = if wait == Duration::MAX {
-            shared.changed.wait(orders).expect("no code panics while holding the orders")
+            shared.wait_for_change(orders)
         } else {
-            shared.changed.wait_timeout(orders, wait).expect("no code panics while holding the orders").0
+            orders.wait(|orders| {
+                shared.changed.wait_timeout(orders, wait).expect("no code panics while holding the orders").0
+            })
         };
     }
 }
@@ -96,7 +98,7 @@ fn next(shared: &Shared, last: Instant) -> Option<Orders> {
 fn publish(shared: &Shared, fed: &[Fed]) {
     let devices: Vec<_> = fed.iter().map(|fed| fed.device.clone()).collect();
     shared.used.store(!devices.is_empty(), Ordering::Relaxed);
-    *shared.devices.write().expect("the list lock guards a plain store") = devices;
+    *shared.devices.write() = devices;
 }
 
 /// What is on a device that is new here; a header for one that has none. `None`: it refuses.

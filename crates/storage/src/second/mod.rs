@@ -17,7 +17,7 @@ mod ring;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 
 use format::blkptr::Block;
@@ -26,6 +26,7 @@ use format::{ChecksumKind, Guid};
 
 use crate::host::Disk;
 use crate::meter::{IoStats, IoTimes, Purpose};
+use crate::rank::{MutexHeld, RankedMutex, RankedRwLock};
 use device::Device;
 use index::{Index, Key};
 
@@ -153,38 +154,42 @@ impl Orders {
 struct Shared {
     /// Some device can be used. Readers ask nothing else as long as there is none.
     used: AtomicBool,
-    devices: RwLock<Vec<Arc<Device>>>,
-    index: Mutex<Index>,
-    orders: Mutex<Orders>,
+    devices: RankedRwLock<Vec<Arc<Device>>>,
+    index: RankedMutex<Index>,
+    orders: RankedMutex<Orders>,
     changed: Condvar,
-    limits: Mutex<SecondLimits>,
+    limits: RankedMutex<SecondLimits>,
     /// Entries that the index may have.
     index_max: AtomicU64,
     counters: Counters,
 }
 
 impl Shared {
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().expect("no code panics while holding the index")
+    fn index(&self) -> MutexHeld<'_, Index> {
+        self.index.lock()
     }
 
-    fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().expect("no code panics while holding the orders")
+    fn orders(&self) -> MutexHeld<'_, Orders> {
+        self.orders.lock()
+    }
+
+    fn wait_for_change<'a>(&self, orders: MutexHeld<'a, Orders>) -> MutexHeld<'a, Orders> {
+        orders.wait(|orders| self.changed.wait(orders).expect("no code panics while holding the orders"))
     }
 
     fn limits(&self) -> SecondLimits {
-        *self.limits.lock().expect("the limits lock guards a plain store")
+        *self.limits.lock()
     }
 
     fn devices(&self) -> Vec<Arc<Device>> {
-        self.devices.read().expect("the list lock guards a plain store").clone()
+        self.devices.read().clone()
     }
 }
 
 /// The cache devices of a pool.
 pub struct SecondCache {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: RankedMutex<Option<JoinHandle<()>>>,
 }
 
 impl SecondCache {
@@ -193,15 +198,15 @@ impl SecondCache {
     pub(crate) fn new(memory: u64, limits: SecondLimits) -> SecondCache {
         let shared = Shared {
             used: AtomicBool::new(false),
-            devices: RwLock::default(),
-            index: Mutex::default(),
-            orders: Mutex::default(),
+            devices: RankedRwLock::default(),
+            index: RankedMutex::default(),
+            orders: RankedMutex::default(),
             changed: Condvar::new(),
-            limits: Mutex::new(limits),
+            limits: RankedMutex::leaf(limits),
             index_max: AtomicU64::new(0),
             counters: Counters::default(),
         };
-        let cache = SecondCache { shared: Arc::new(shared), thread: Mutex::default() };
+        let cache = SecondCache { shared: Arc::new(shared), thread: RankedMutex::default() };
         cache.set_memory(memory);
         cache
     }
@@ -223,7 +228,7 @@ impl SecondCache {
     /// # Panics
     /// If another thread panicked while doing this.
     pub fn set_limits(&self, change: impl FnOnce(&mut SecondLimits)) {
-        change(&mut self.shared.limits.lock().expect("the limits lock guards a plain store"));
+        change(&mut self.shared.limits.lock());
     }
 
     /// Uses a cache device of the pool `pool`, whose labels and identity the caller has verified. What is on it already is
@@ -238,7 +243,7 @@ impl SecondCache {
         orders.added.push(Arc::new(device));
         self.shared.changed.notify_all();
         drop(orders);
-        let mut thread = self.thread.lock().expect("guards a plain handle");
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             let shared = self.shared.clone();
             let work = move || feed::run(&shared);
@@ -266,12 +271,12 @@ impl SecondCache {
 
     /// Returns when the thread has carried out every order that was given before.
     fn settle(&self) {
-        if self.thread.lock().expect("guards a plain handle").is_none() {
+        if self.thread.lock().is_none() {
             return;
         }
         let mut orders = self.shared.orders();
         while !orders.leaving && (orders.busy || orders.is_urgent()) {
-            orders = self.shared.changed.wait(orders).expect("no code panics while holding the orders");
+            orders = self.shared.wait_for_change(orders);
         }
     }
 
@@ -279,13 +284,13 @@ impl SecondCache {
     pub fn leave(&self) {
         self.shared.orders().leaving = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().expect("guards a plain handle").take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // After a panic of that thread there is nothing to save: the devices hold copies only.
             let _ = thread.join();
         }
         self.shared.used.store(false, Ordering::Relaxed);
-        self.shared.devices.write().expect("the list lock guards a plain store").clear();
+        self.shared.devices.write().clear();
     }
 
     /// Whether any cache device is used.

@@ -1,11 +1,11 @@
 //! Progress on a terminal: a table that fills, and a line about the present measurement.
 
 use std::io::Write;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bench::{Event, Phase, Run, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use zpl::rank::RankedMutex;
 
 use super::table;
 use crate::stop::Stop;
@@ -21,8 +21,8 @@ pub struct Screen {
     stop: Stop,
     bytes: u64,
     /// What is being measured.
-    subject: Mutex<String>,
-    done: Mutex<Vec<Run>>,
+    subject: RankedMutex<String>,
+    done: RankedMutex<Vec<Run>>,
 }
 
 impl Screen {
@@ -41,7 +41,7 @@ impl Screen {
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Screen { bar, quiet, stop, bytes: 0, subject: Mutex::default(), done: Mutex::default() }
+        Screen { bar, quiet, stop, bytes: 0, subject: RankedMutex::default(), done: RankedMutex::default() }
     }
 
     /// Each phase moves so many bytes.
@@ -63,7 +63,7 @@ impl Screen {
 
     /// The table with one more row.
     fn add(&self, run: &Run) {
-        let mut done = self.done.lock().expect("the lock guards a plain store");
+        let mut done = self.done.lock();
         done.push(run.clone());
         if self.bar.is_hidden() {
             return;
@@ -84,7 +84,7 @@ impl Screen {
 
 impl Watch for Screen {
     fn event(&self, event: Event<'_>) {
-        let subject = || self.subject.lock().expect("the lock guards a plain store");
+        let subject = || self.subject.lock();
         match event {
             Event::Loading { bytes, total } => {
                 if self.bar.position() == 0 {
@@ -111,7 +111,7 @@ impl Watch for Screen {
                     Phase::Write => "writing",
                     Phase::Sync => {
                         // All is in memory; the bar stays where it is.
-                        self.bar.set_message(format!("{}: syncing", subject()));
+                        self.bar.set_message(format!("{}: syncing", *subject()));
                         return;
                     }
                     Phase::Settle => "settling",
@@ -120,11 +120,11 @@ impl Watch for Screen {
                     Phase::Verify => "comparing",
                     Phase::Steps => "running programs",
                 };
-                let text = format!("{}: {what}", subject());
+                let text = format!("{}: {what}", *subject());
                 self.begin(text);
             }
             Event::Step(name) => {
-                let text = format!("{}: {name}", subject());
+                let text = format!("{}: {name}", *subject());
                 self.begin(text);
             }
             Event::Bytes(bytes) => self.bar.inc(bytes),

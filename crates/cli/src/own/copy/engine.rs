@@ -3,11 +3,12 @@
 //! Memory grows with the number of folders and of files with several names, and with nothing else.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossbeam_channel::Sender;
 use zpl::FileKind;
+use zpl::rank::{MutexHeld, RankedMutex};
 
 use super::error::CopyError;
 use super::facts::Facts;
@@ -29,9 +30,9 @@ pub struct Engine<'a, S: Sink> {
     pub stop: &'a Stop,
     /// Threads that copy; 0: the walker does it, in order of names.
     pub workers: usize,
-    links: Mutex<HashMap<(u64, u64), Names<S>>>,
+    links: RankedMutex<HashMap<(u64, u64), Names<S>>>,
     /// Folders of pools that were read below this root: a damaged or hostile pool may have one in several places, or in itself.
-    met: Mutex<HashSet<(u64, u64)>>,
+    met: RankedMutex<HashSet<(u64, u64)>>,
     /// Nothing more can be written.
     over: AtomicBool,
 }
@@ -83,8 +84,8 @@ impl<'a, S: Sink> Engine<'a, S> {
             progress,
             stop,
             workers,
-            links: Mutex::default(),
-            met: Mutex::default(),
+            links: RankedMutex::default(),
+            met: RankedMutex::default(),
             over: AtomicBool::new(false),
         }
     }
@@ -263,8 +264,8 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
     }
 
-    fn met(&self) -> MutexGuard<'_, HashSet<(u64, u64)>> {
-        self.met.lock().expect("no code panics while holding the set of folders")
+    fn met(&self) -> MutexHeld<'_, HashSet<(u64, u64)>> {
+        self.met.lock()
     }
 
     /// Copies what is no folder.
@@ -345,8 +346,8 @@ impl<'a, S: Sink> Engine<'a, S> {
         Ok(made)
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<(u64, u64), Names<S>>> {
-        self.links.lock().expect("no code panics while holding the table of links")
+    fn links(&self) -> MutexHeld<'_, HashMap<(u64, u64), Names<S>>> {
+        self.links.lock()
     }
 
     /// Whether the file was visited under another name. Then the copy gets this name, too, now or when it is made.

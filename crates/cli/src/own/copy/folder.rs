@@ -11,10 +11,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 
 /// Most directories below the named ones that are open at the same time: a process may have 1,024 descriptors by default.
 const OPEN_MAX: usize = 256;
@@ -40,7 +41,7 @@ impl From<&Stat> for FileId {
 
 /// The directories below one that the user named which are open, oldest first.
 #[derive(Debug, Default)]
-struct Recent(Mutex<VecDeque<Weak<Folder>>>);
+struct Recent(RankedMutex<VecDeque<Weak<Folder>>>);
 
 /// A directory. Its descriptor is opened once; when too many are open, the oldest is closed and opened again when needed.
 #[derive(Debug)]
@@ -50,10 +51,10 @@ pub struct Folder {
     /// The name in the parent, or the path that the user named.
     name: Vec<u8>,
     id: FileId,
-    descriptor: Mutex<Option<Arc<OwnedFd>>>,
+    descriptor: RankedMutex<Option<Arc<OwnedFd>>>,
     recent: Arc<Recent>,
     /// Everything that this run made in the directory.
-    made: Mutex<HashSet<FileId>>,
+    made: RankedMutex<HashSet<FileId>>,
     /// Whether this run made the directory.
     pub is_new: bool,
 }
@@ -134,9 +135,9 @@ impl Folder {
             above: None,
             name: path.as_os_str().as_bytes().to_vec(),
             id: FileId::from(&rustix::fs::fstat(&descriptor)?),
-            descriptor: Mutex::new(Some(Arc::new(descriptor))),
+            descriptor: RankedMutex::leaf(Some(Arc::new(descriptor))),
             recent: Arc::default(),
-            made: Mutex::default(),
+            made: RankedMutex::new(Rank::Making, HashSet::new()),
             is_new: false,
         }))
     }
@@ -151,9 +152,9 @@ impl Folder {
             above: Some(self.clone()),
             name: name.to_vec(),
             id: FileId::from(&rustix::fs::fstat(&descriptor)?),
-            descriptor: Mutex::new(None),
+            descriptor: RankedMutex::leaf(None),
             recent: self.recent.clone(),
-            made: Mutex::default(),
+            made: RankedMutex::new(Rank::Making, HashSet::new()),
             is_new,
         });
         folder.keep_open(Arc::new(descriptor));
@@ -165,14 +166,14 @@ impl Folder {
         self.id
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
-        self.descriptor.lock().expect("no code panics while holding the descriptor of a directory")
+    fn held(&self) -> MutexHeld<'_, Option<Arc<OwnedFd>>> {
+        self.descriptor.lock()
     }
 
     fn keep_open(self: &Arc<Folder>, descriptor: Arc<OwnedFd>) {
         *self.held() = Some(descriptor);
         let oldest = {
-            let mut recent = self.recent.0.lock().expect("no code panics while holding this list");
+            let mut recent = self.recent.0.lock();
             recent.push_back(Arc::downgrade(self));
             if recent.len() > OPEN_MAX { recent.pop_front() } else { None }
         };
@@ -217,8 +218,8 @@ impl Folder {
     }
 
     /// What this run made in the directory. A thread that makes, replaces or removes a name in it holds this lock.
-    pub fn made(&self) -> MutexGuard<'_, HashSet<FileId>> {
-        self.made.lock().expect("no code panics while holding the names of a directory")
+    pub fn made(&self) -> MutexHeld<'_, HashSet<FileId>> {
+        self.made.lock()
     }
 
     /// The path of `name` in it, for messages; an empty name is the directory itself.

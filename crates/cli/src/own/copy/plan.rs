@@ -4,13 +4,13 @@
 //! To:     a step for each file, folder and link, and sums of them.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use pool::props::number::nice_bytes;
 use serde_json::{Value, json};
 use zpl::FileKind;
+use zpl::rank::RankedMutex;
 
 use super::content::Content;
 use super::error::{CopyError, made_twice};
@@ -82,7 +82,7 @@ pub struct Plan<'a, S: Sink> {
     steps: SyncSender<Step>,
     sums: Sums,
     /// Paths that would have been made, where two sources may have the same.
-    met: Option<Mutex<HashSet<Vec<u8>>>>,
+    met: Option<RankedMutex<HashSet<Vec<u8>>>>,
 }
 
 /// How much would be done.
@@ -102,7 +102,7 @@ pub struct Place<D> {
 impl<'a, S: Sink> Plan<'a, S> {
     /// What `sink` would be made to do. Each step goes to `steps`; when nobody takes them any more, the plan ends.
     pub fn new(sink: &'a S, several_sources: bool, steps: SyncSender<Step>) -> Plan<'a, S> {
-        Plan { sink, steps, sums: Sums::default(), met: several_sources.then(Mutex::default) }
+        Plan { sink, steps, sums: Sums::default(), met: several_sources.then(RankedMutex::default) }
     }
 
     /// The last step was made.
@@ -130,7 +130,7 @@ impl<'a, S: Sink> Plan<'a, S> {
     fn make(&self, dir: &Place<S::Dir>, name: &[u8], wanted: &Wanted, bytes: u64) -> Result<(), CopyError> {
         let path = dir.path.child(name);
         if let Some(met) = &self.met
-            && !met.lock().expect("no code panics while holding these paths").insert(path.bytes())
+            && !met.lock().insert(path.bytes())
         {
             return Err(made_twice());
         }

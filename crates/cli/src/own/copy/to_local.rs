@@ -11,12 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use xattr::FileExt as _;
+use zpl::rank::RankedMutex;
 use zpl::{FileKind, Time};
 
 use super::content::Content;
@@ -37,7 +38,7 @@ pub struct ToLocal {
     /// Extended attributes that a file system did not take.
     refused_xattrs: AtomicU64,
     /// Directories that this run fills. Where several sources are copied they keep the record of what was made in them.
-    filled: Mutex<HashMap<FileId, Option<Arc<Folder>>>>,
+    filled: RankedMutex<HashMap<FileId, Option<Arc<Folder>>>>,
     several_sources: bool,
 }
 
@@ -142,7 +143,7 @@ impl ToLocal {
         ToLocal {
             temporary: AtomicU64::new(0),
             refused_xattrs: AtomicU64::new(0),
-            filled: Mutex::default(),
+            filled: RankedMutex::default(),
             several_sources,
         }
     }
@@ -395,7 +396,7 @@ impl Sink for ToLocal {
             Err(error) => return Err(writing(error)),
         };
         let folder = dir.enter(name, is_new).map_err(no_folder)?;
-        let mut filled = self.filled.lock().expect("no code panics while holding this table");
+        let mut filled = self.filled.lock();
         match filled.entry(folder.id()) {
             Entry::Occupied(first) => first.get().clone().ok_or_else(made_twice),
             Entry::Vacant(none) => {

@@ -2,10 +2,11 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use format::ObjectId;
+use zpl::rank::{MutexHeld, Rank, RankedMutex};
 use zpl::{Error, FileKind, Filesystem, NewNode, NotCloned, Replace, SetAttr, Times, XattrMode};
 
 use super::content::{Chunk, Content};
@@ -25,7 +26,7 @@ pub struct ToPool {
     temporary: AtomicU64,
     kernel: Kernel,
     /// Folders that this run fills. Where several sources are copied they keep the record of what was made in them.
-    filled: Mutex<HashMap<ObjectId, Option<PoolDir>>>,
+    filled: RankedMutex<HashMap<ObjectId, Option<PoolDir>>>,
     several_sources: bool,
     reflink: Reflink,
     /// Files have their names from the start: the whole pool is thrown away when the copy fails.
@@ -38,13 +39,13 @@ pub struct PoolDir {
     /// The object.
     pub id: ObjectId,
     /// Everything but folders that this run made in it, or gave a name in it.
-    made: Arc<Mutex<HashSet<ObjectId>>>,
+    made: Arc<RankedMutex<HashSet<ObjectId>>>,
 }
 
 impl PoolDir {
     /// What this run made in the folder. A thread that makes, replaces or removes a name in it holds this lock meanwhile.
-    fn made(&self) -> MutexGuard<'_, HashSet<ObjectId>> {
-        self.made.lock().expect("no code panics while holding the record of a folder")
+    fn made(&self) -> MutexHeld<'_, HashSet<ObjectId>> {
+        self.made.lock()
     }
 }
 
@@ -67,7 +68,7 @@ impl ToPool {
         several_sources: bool,
     ) -> ToPool {
         let record = fs.dataset().settings().record_size;
-        let (temporary, filled) = (AtomicU64::new(0), Mutex::default());
+        let (temporary, filled) = (AtomicU64::new(0), RankedMutex::default());
         let reflink = Reflink::Auto;
         let named_first = false;
         ToPool { fs, record, owner, number, temporary, kernel, filled, several_sources, reflink, named_first }
@@ -127,7 +128,7 @@ impl ToPool {
 
     /// The folder `id`.
     pub fn dir(&self, id: ObjectId) -> PoolDir {
-        PoolDir { id, made: Arc::default() }
+        PoolDir { id, made: Arc::new(RankedMutex::new(Rank::Making, HashSet::new())) }
     }
 
     fn new_node(&self, wanted: &Wanted) -> NewNode {
@@ -380,7 +381,7 @@ impl Sink for ToPool {
             },
             Err(error) => return Err(writing(error)),
         };
-        let mut filled = self.filled.lock().expect("no code panics while holding this table");
+        let mut filled = self.filled.lock();
         match filled.entry(folder.id) {
             Entry::Occupied(first) => first.get().clone().ok_or_else(made_twice),
             Entry::Vacant(none) => {
