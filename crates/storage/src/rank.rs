@@ -1,6 +1,6 @@
 //! The order of locks (ARCHITECTURE.md), checked in debug builds whenever a lock is taken.
 //!
-//! From:   whoever takes a lock: every lock is a [`RankedMutex`] or a [`RankedRwLock`].
+//! From:   each thread that takes a lock: every lock is a [`RankedMutex`] or a [`RankedRwLock`].
 //! To:     a panic of a thread that takes an outer lock while it holds an inner one. Two such threads could wait for each
 //!         other for ever; this shows the fault without the second thread.
 
