@@ -154,11 +154,11 @@ fn elsewhere(moved: &Moved) -> String {
     format!("cenote: '{dataset}' is mounted on '{point}': {why}")
 }
 
-/// Why the server of an imported pool cannot mount: it does not run.
-pub fn no_server(name: &str) -> Failure {
+/// Why the server of the imported pool `name` cannot mount the file system `asked`: it does not run.
+pub fn no_server(name: &str, asked: &str) -> Failure {
     match fuse::check_available() {
-        Err(missing) => Action::Mount(name).failed(&missing).hint(remedy(&missing)),
-        Ok(()) => Action::Mount(name)
+        Err(missing) => Action::Mount(asked).failed(&missing).hint(remedy(&missing)),
+        Ok(()) => Action::Mount(asked)
             .failed("its server does not run")
             .hint(format!("'cenote serve --background {name}' starts it")),
     }

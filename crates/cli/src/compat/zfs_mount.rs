@@ -186,7 +186,8 @@ pub(super) fn take_turns(call: &Call, turns: Vec<zfs_mount_turns::Turn>) -> Resu
 /// Has the server of `pool` carry out the command line.
 fn hand_on(call: &Call, pool: &str) -> Result<u8, Failure> {
     let Some(client) = client::server_of(pool, call.around)? else {
-        return Err(crate::start::no_server(pool));
+        let asked = call.args.operands.first().map_or(pool, String::as_str);
+        return Err(crate::start::no_server(pool, asked));
     };
     let mut words = vec![call.command.name.to_owned()];
     for (option, value) in &call.args.options {

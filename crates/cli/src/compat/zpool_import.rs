@@ -528,7 +528,7 @@ fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(),
 /// Lets the server of a just imported pool load all keys and mount their datasets.
 pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
     let Some(client) = client::server_of(name, call.around)? else {
-        return Err(crate::start::no_server(name));
+        return Err(crate::start::no_server(name, name));
     };
     console.flush()?;
     let words = ["mount", "-l", "-a"].map(OsString::from).to_vec();

@@ -11,6 +11,7 @@ use crate::place::{Place, PoolPath};
 /// Words handed on as they are.
 #[derive(Debug, Args)]
 pub struct Words {
+    /// The words of the command.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     pub words: Vec<OsString>,
 }
@@ -100,6 +101,7 @@ pub struct Ls {
     /// The SHA-256 of each file (with --json).
     #[arg(long, requires = "json")]
     pub sha256: bool,
+    /// A place in a pool: a dataset or a snapshot, and a path in it (without one, its root).
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
@@ -109,6 +111,7 @@ pub struct Ls {
   cenote cat tank/home:/notes.txt
   cenote cat tank/home@monday:/notes.txt > notes.txt")]
 pub struct Cat {
+    /// A place in a pool: a dataset or a snapshot, and a path in it (without one, its root).
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
@@ -130,6 +133,7 @@ pub struct Tar {
     /// Unpack a stream from standard input into the folder at the place.
     #[arg(short = 'x', long)]
     pub extract: bool,
+    /// A place in a pool: a dataset or a snapshot, and a path in it (without one, its root).
     #[arg(value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub place: PoolPath,
 }
@@ -142,6 +146,7 @@ pub struct Tree {
     /// One JSON object per entry, as 'cenote ls -R --json' prints them.
     #[arg(long)]
     pub json: bool,
+    /// A place in a pool: a dataset or a snapshot, and a path in it (without one, its root).
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
@@ -157,6 +162,7 @@ pub struct Rm {
     /// What is not there is no error.
     #[arg(short, long)]
     pub force: bool,
+    /// A place in a pool: a dataset and a path in it.
     #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
     pub places: Vec<PoolPath>,
 }
@@ -168,6 +174,7 @@ pub struct Mkdir {
     /// Make missing parents; a folder that exists is no error.
     #[arg(short, long)]
     pub parents: bool,
+    /// A place in a pool: a dataset and a path in it.
     #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
     pub places: Vec<PoolPath>,
 }
@@ -177,8 +184,10 @@ pub struct Mkdir {
   cenote mv tank/home:/a.txt tank/home:/b.txt
   cenote mv tank/home:/a.txt tank/home:/b.txt tank/home:/texts")]
 pub struct Mv {
+    /// What to move: DATASET:/path.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = pool_path())]
     pub sources: Vec<PoolPath>,
+    /// The new name, or a folder of the same dataset.
     #[arg(value_name = "DESTINATION", value_parser = pool_path())]
     pub destination: PoolPath,
 }
@@ -190,6 +199,7 @@ pub struct Stat {
     /// One JSON object per place, with the fields of 'cenote ls --json'.
     #[arg(long)]
     pub json: bool,
+    /// A place in a pool: a dataset or a snapshot, and a path in it (without one, its root).
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
@@ -214,6 +224,7 @@ pub struct Du {
     /// One JSON object per line, in bytes.
     #[arg(long)]
     pub json: bool,
+    /// A place in a pool: a dataset or a snapshot, and a path in it (without one, its root).
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }
@@ -241,6 +252,7 @@ pub struct Mkfs {
     /// What was made, in JSON.
     #[arg(long)]
     pub json: bool,
+    /// The image to make; it must not exist yet.
     pub image: PathBuf,
 }
 
@@ -271,6 +283,7 @@ pub struct Serve {
     /// The pool was made a moment ago, by the command that starts this server.
     #[arg(long, hide = true)]
     pub created: bool,
+    /// The name of the pool.
     #[arg(value_name = "POOL")]
     pub pool: String,
 }
@@ -283,6 +296,7 @@ pub struct Check {
     /// The verdict in JSON.
     #[arg(long)]
     pub json: bool,
+    /// Imported pools by name, or images and devices by path.
     #[arg(required = true, value_name = "POOL|IMAGE")]
     pub pools: Vec<OsString>,
 }
@@ -325,6 +339,7 @@ pub struct Export {
     /// One JSON object per export.
     #[arg(long)]
     pub json: bool,
+    /// What to serve, or a pool whose exports are listed.
     #[arg(value_name = "VOLUME|SNAPSHOT|FILESYSTEM|POOL")]
     pub name: String,
 }
@@ -337,6 +352,7 @@ pub struct Unexport {
     /// Although clients are connected.
     #[arg(short, long)]
     pub force: bool,
+    /// What is served.
     #[arg(value_name = "VOLUME|SNAPSHOT|FILESYSTEM")]
     pub name: String,
 }
@@ -365,6 +381,7 @@ pub struct Cache {
     /// Everything in JSON.
     #[arg(long)]
     pub json: bool,
+    /// The name of the pool.
     #[arg(value_name = "POOL")]
     pub pool: String,
 }
@@ -382,6 +399,7 @@ pub struct Tune {
     /// The values in JSON.
     #[arg(long)]
     pub json: bool,
+    /// A pool, then tunables to show, or to set.
     #[arg(value_name = "[POOL] [NAME[=VALUE]]")]
     pub words: Vec<String>,
 }
@@ -398,7 +416,9 @@ pub struct Generate {
     /// One JSON object with the files that were written.
     #[arg(long)]
     pub json: bool,
+    /// What to write.
     pub what: What,
+    /// The folder to write into.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }

@@ -395,6 +395,15 @@ mod tests {
     }
 
     #[test]
+    fn every_argument_and_option_says_what_it_is() {
+        for sub in Cenote::command().get_subcommands() {
+            for arg in sub.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                assert!(arg.get_help().is_some(), "{} {}", sub.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    #[test]
     fn sizes_for_people_are_asked_for_with_h() {
         let du = parse("du -sh tank").expect("good");
         assert!(matches!(du.command, Command::Du(du) if du.summarize && du.human_readable));

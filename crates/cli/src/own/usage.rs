@@ -42,6 +42,7 @@ pub struct Usage {
     /// One JSON object per line of the table, in bytes.
     #[arg(long)]
     pub json: bool,
+    /// A place in a pool: a dataset or a snapshot, and a path in it (without one, its root).
     #[arg(required = true, value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub places: Vec<PoolPath>,
 }

@@ -55,8 +55,10 @@ pub struct Backup {
     /// One JSON object for each snapshot that was sent, or each stream that was read again.
     #[arg(long)]
     pub json: bool,
+    /// A dataset, or a snapshot of it.
     #[arg(value_name = "SOURCE", required_unless_present = "verify")]
     pub source: Option<String>,
+    /// A dataset that does not exist yet or is the copy, or a folder.
     #[arg(value_name = "DEST", required_unless_present = "verify")]
     pub destination: Option<String>,
 }

@@ -44,6 +44,7 @@ pub struct Snapshots {
     /// What was made and removed, in JSON.
     #[arg(long)]
     pub json: bool,
+    /// The dataset that the snapshots are of.
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 }
