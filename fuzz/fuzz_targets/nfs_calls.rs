@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::clients::nfs_calls(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::nfs_clients::nfs_calls(data));

@@ -8,10 +8,11 @@
 #![forbid(unsafe_code)]
 
 pub mod choices;
-pub mod clients;
 pub mod codecs;
 pub mod formats;
 pub mod images;
+pub mod nbd_clients;
+pub mod nfs_clients;
 pub mod seeds;
 pub mod streams;
 pub mod words;
@@ -60,7 +61,8 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("image_read", images::image_read),
     ("image_changed", images::image_changed),
     ("copy_out", images::copy_out),
-    ("nfs_calls", clients::nfs_calls),
+    ("nfs_calls", nfs_clients::nfs_calls),
+    ("nbd_requests", nbd_clients::nbd_requests),
     ("wire", words::wire),
     ("resume_token", words::resume_token),
     ("pools_cache", words::pools_cache),

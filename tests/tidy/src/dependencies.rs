@@ -18,12 +18,9 @@ pub fn unused(krate: &Crate) -> Vec<Finding> {
         let Some(table) = manifest.get(section).and_then(toml::Value::as_table) else { continue };
         for name in table.keys() {
             let ident = name.replace('-', "_");
-            let named = krate
-                .files
-                .iter()
-                .filter(|file| in_tests || !file.path.contains("/tests/"))
-                .any(|file| names(&file.text, &ident))
-                || in_tests && krate.files.iter().flat_map(borrowed).any(|text| names(&text, &ident));
+            let files = || krate.files.iter().filter(|file| in_tests || !file.path.contains("/tests/"));
+            let named = files().any(|file| names(&file.text, &ident))
+                || files().flat_map(borrowed).any(|text| names(&text, &ident));
             if !named {
                 let at = format!("{}: {name}", krate.name);
                 let message = format!(
@@ -36,7 +33,7 @@ pub fn unused(krate: &Crate) -> Vec<Finding> {
     found
 }
 
-/// The modules that a file of tests takes from another crate's tests.
+/// The modules that a file takes from another crate's tests.
 fn borrowed(file: &SourceFile) -> Vec<String> {
     let folder = root().join(&file.path);
     let folder = folder.parent().unwrap_or(&folder);

@@ -1,8 +1,12 @@
-//! Bodies for what clients on the network send.
+//! The body for what clients of NFS send.
+
+#[path = "../../crates/nfs/tests/calls/mod.rs"]
+mod calls;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use calls::{Call, LOOKUP, MOUNT, NFS, Words, record};
 use nfs::{Export, Rules, Serving};
 use sim::Story;
 use zpl::Filesystem;
@@ -11,8 +15,6 @@ use crate::choices::Choices;
 
 /// The guid in handles.
 const GUID: u64 = 77;
-const NFS: u32 = 100_003;
-const MOUNT: u32 = 100_005;
 /// Bytes of a handle, and of its length.
 const HANDLE: usize = 52;
 /// Bytes of a reply before the status of the procedure: the record mark and the head of an accepted reply.
@@ -26,6 +28,8 @@ const SYSTEM_ERROR: u32 = 5;
 struct Bed {
     serving: Serving,
     client: SocketAddr,
+    /// The number of the last call.
+    number: u32,
     handles: Vec<Vec<u8>>,
 }
 
@@ -42,7 +46,7 @@ pub fn nfs_calls(data: &[u8]) {
     let rules = Rules::parse("rw,insecure,no_root_squash").expect("these are options");
     let serving = Serving::start(([127, 0, 0, 1], 0).into()).expect("a port is free");
     serving.add(Arc::new(Export::new(GUID, "tank/fs", rules, Arc::new(open), Arc::new(|_, _| ()))));
-    let mut bed = Bed { serving, client: ([127, 0, 0, 1], 700).into(), handles: Vec::new() };
+    let mut bed = Bed { serving, client: ([127, 0, 0, 1], 700).into(), number: 0, handles: Vec::new() };
     match data.split_first() {
         Some((0, sent)) => drop(bed.answers(sent)),
         Some((_, rest)) => bed.play(&mut Choices(rest)),
@@ -64,14 +68,10 @@ impl Bed {
         replies
     }
 
-    fn call(&self, program: u32, procedure: u32, uid: u32, arguments: &[u8]) -> Vec<u8> {
-        let user = [0, 0, uid, uid, 0];
-        let head = [1, 0, 2, program, 3, procedure, 1, 20];
-        let words = head.iter().chain(&user).chain(&[0, 0]);
-        let mut message: Vec<u8> = words.flat_map(|word| word.to_be_bytes()).collect();
-        message.extend(arguments);
-        let mark = 1 << 31 | message.len() as u32;
-        self.answers(&[&mark.to_be_bytes()[..], &message].concat())
+    fn call(&mut self, program: u32, procedure: u32, uid: u32, arguments: Words) -> Vec<u8> {
+        self.number += 1;
+        let call = Call { number: self.number, program, procedure, uid };
+        self.answers(&record(&call.message(&arguments)))
     }
 
     /// Keeps the handle that comes first in the results, at `at` bytes after the status.
@@ -85,8 +85,7 @@ impl Bed {
 
     /// Makes the calls that the input chooses. The arguments begin with a handle that the server gave, except for some.
     fn play(&mut self, choices: &mut Choices<'_>) {
-        let path = b"\0\0\0\x08/tank/fs";
-        let mounted = self.call(MOUNT, 1, 0, path);
+        let mounted = self.call(MOUNT, 1, 0, Words::default().bytes(b"/tank/fs"));
         self.keep(&mounted, 0);
         for _ in 0..CALLS_MAX {
             if choices.0.is_empty() {
@@ -107,9 +106,9 @@ impl Bed {
                 choices.0 = rest;
             }
             let program = if procedure > 22 { MOUNT } else { NFS };
-            let reply = self.call(program, procedure % 23, uid, &arguments);
+            let reply = self.call(program, procedure % 23, uid, Words(arguments));
             // LOOKUP gives a handle, and procedures that make something give one behind a word.
-            self.keep(&reply, if procedure == 3 { 0 } else { 4 });
+            self.keep(&reply, if procedure == LOOKUP { 0 } else { 4 });
         }
     }
 }
