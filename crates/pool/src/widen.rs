@@ -72,7 +72,11 @@ impl Pool {
     /// [`Error::Interrupted`]; [`Error::Stopped`]; [`Error::ExpansionWaits`].
     pub fn wait_widened(&self) -> Result<()> {
         let mut copied = 0;
-        while let Some(it) = self.expansion()?.filter(|it| it.ended.is_none()) {
+        while let Some(it) = self.expansion()? {
+            if it.ended.is_some() {
+                // The txg with the end may be on its way still. What is to follow is known when it is on the disks.
+                return self.sync();
+            }
             if it.waits {
                 return Err(Error::ExpansionWaits);
             }
