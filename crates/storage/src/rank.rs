@@ -142,6 +142,7 @@ pub enum Rank {
     LogLines,
 }
 
+#[cfg(debug_assertions)]
 impl Rank {
     /// Several locks of this kind are taken in one order of their own.
     fn is_several(self) -> bool {
