@@ -180,7 +180,7 @@ fn a_signal_at_any_time_ends_it_soon_and_leaves_nothing() {
         let done = Done::from(output);
         // Before the signal handlers are installed, the signal itself ends the process.
         assert!(by_default || done.status == status, "{millis} ms: {done:?}");
-        assert!(took < Duration::from_secs(10), "{millis} ms: {took:?}");
+        assert!(took < bed::PATIENCE, "{millis} ms: {took:?}");
         assert!(is_empty(&bed.path("tmp")), "{millis} ms");
     }
 }
@@ -291,11 +291,13 @@ fn results_among_the_files_are_no_part_of_them() {
 #[test]
 fn a_warm_read_comes_from_the_cache_of_the_pool() {
     let bed = bed_with_text();
-    said(&bed, "--compression off,gzip-1 --recordsize 16K --disk-read 3M --json r.json --data source:6M")
+    said(&bed, "--compression off,gzip-1 --recordsize 16K --disk-read 1M --json r.json --data source:2M")
         .good();
     for run in json(&bed.path("r.json"))["runs"].as_array().expect("runs") {
         let seconds = |name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
-        assert!(seconds("warm_read_seconds") * 3.0 < seconds("read_seconds"), "{run}");
+        // What the disk needs for the bytes of the records, whatever machine this is: metadata may be in the cache.
+        let disk = 0.8 * run["allocated_bytes"].as_f64().expect("known") / 1e6;
+        assert!(seconds("read_seconds") > disk && seconds("warm_read_seconds") < disk, "{run}");
     }
 }
 
@@ -319,21 +321,21 @@ fn a_file_of_a_terabyte_of_holes_is_measured_in_a_moment() {
     }
 }
 
-/// Starts a slow measurement as `words` say, and does `then` with the number of its process once the first of two
+/// More than are measured before a signal comes, however busy the machine is.
+const MANY: &str = "off,lz4,zle,lzjb,gzip-1,gzip-2,gzip-3,gzip-4,gzip-5,gzip-6,gzip-7,gzip-8";
+
+/// Starts a slow measurement as `words` say, and does `then` with the number of its process once the first of the
 /// configurations is measured.
-fn after_the_first(bed: &Bed, words: &[&str], then: impl FnOnce(u32)) -> Done {
-    let line = "--compression off,lz4 --network 4M --resume j --json r.json text";
-    let measuring = bench(bed, line);
+fn after_the_first(bed: &Bed, words: &[&str], compressions: &str, then: impl FnOnce(u32)) -> Done {
+    let line = format!("--compression {compressions} --network 4M --resume j --json r.json text");
+    let measuring = bench(bed, &line);
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(measuring.get_program()).args(measuring.get_args());
     command.envs(measuring.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.current_dir(bed.path("")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("it starts");
-    let until = Instant::now() + Duration::from_secs(60);
-    while std::fs::read_to_string(bed.path("j")).map_or(0, |journal| journal.lines().count()) < 2 {
-        assert!(Instant::now() < until, "the first configuration is not measured");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let lines = || std::fs::read_to_string(bed.path("j")).map_or(0, |journal| journal.lines().count());
+    bed::wait_until("the first configuration is not measured", || lines() >= 2);
     then(child.id());
     child.wait_with_output().expect("it ends").into()
 }
@@ -342,11 +344,14 @@ fn hang_up(pid: u32) {
     assert!(Command::new("kill").args(["-HUP", &pid.to_string()]).status().expect("it starts").success());
 }
 
+/// What was measured until the signal came is kept: most often one configuration.
 #[track_caller]
-fn expect_one_run(bed: &Bed) {
+fn expect_a_part(bed: &Bed) {
     let report = json(&bed.path("r.json"));
-    assert_eq!(report["runs"].as_array().map(Vec::len), Some(1), "{report}");
-    assert_eq!(report["unfinished"], "1 of 2 configurations were measured, then: interrupted");
+    let (runs, all) = (report["runs"].as_array().map_or(0, Vec::len), MANY.split(',').count());
+    assert!((1..all).contains(&runs), "{report}");
+    let unfinished = format!("{runs} of {all} configurations were measured, then: interrupted");
+    assert_eq!(report["unfinished"], unfinished);
     assert!(is_empty(&bed.path("tmp")));
 }
 
@@ -354,10 +359,11 @@ fn expect_one_run(bed: &Bed) {
 #[test]
 fn a_measurement_that_is_hung_up_on_keeps_what_is_done() {
     let bed = bed_with_text();
-    let done =
-        after_the_first(&bed, &["env", "--default-signal=HUP"], |pid| (0..2).for_each(|_| hang_up(pid)));
+    let done = after_the_first(&bed, &["env", "--default-signal=HUP"], MANY, |pid| {
+        (0..2).for_each(|_| hang_up(pid))
+    });
     assert!(done.status == 129 && done.out.contains("\noff "), "{done:?}");
-    expect_one_run(&bed);
+    expect_a_part(&bed);
 }
 
 #[test]
@@ -380,15 +386,15 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
             Command::new("kill").args(["-USR1", &pid.to_string()]).status().expect("it starts").success()
         );
     };
-    let done = after_the_first(&bed, &["python3", "-c", script], close);
+    let done = after_the_first(&bed, &["python3", "-c", script], MANY, close);
     assert_eq!(done.status, 129, "{done:?}");
-    expect_one_run(&bed);
+    expect_a_part(&bed);
 }
 
 #[test]
 fn commands_started_by_nohup_continue() {
     let bed = bed_with_text();
-    let done = after_the_first(&bed, &["nohup"], hang_up);
+    let done = after_the_first(&bed, &["nohup"], "off,lz4", hang_up);
     assert!(done.status == 0 && done.out.contains("\nlz4 "), "{done:?}");
 }
 

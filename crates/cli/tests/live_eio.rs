@@ -5,11 +5,9 @@ mod bed;
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use bed::live::{Live, noise, write};
-
-const LONG: Duration = Duration::from_secs(120);
+use bed::wait_until;
 
 struct Failing {
     live: Live,
@@ -65,11 +63,7 @@ fn a_device_that_answers_eio_suspends_the_pool_until_it_comes_back() {
     let (from, to) = (failing.live.text("source"), failing.live.text("mnt/big"));
     let words = [format!("if={from}"), format!("of={to}"), "bs=1M".into(), "conv=fsync".into()];
     let mut dd = Command::new("dd").args(words).stderr(Stdio::null()).spawn().expect("dd starts");
-    let until = Instant::now() + LONG;
-    while failing.health() != "SUSPENDED" {
-        assert!(Instant::now() < until, "it is not suspended");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("it is not suspended", || failing.health() == "SUSPENDED");
     let status = run(&["zpool", "status", "upper"]).good();
     assert!(status.contains("Input/output error") && status.contains("msg/ZFS-8000-HC"), "{status}");
     let device = status.lines().find(|line| line.contains("upper.img  ")).expect("the device has a line");

@@ -190,10 +190,11 @@ fn the_mount_of_an_ordinary_user_is_the_whole_tree() {
         // The server dies: all is gone, and a new one shows the same.
         let own_server = "grep -qz \"^HOME=$HOME$\" /proc/$pid/environ";
         let kill = format!(
-            "for pid in $(pgrep -u 65534 -x cenote); do {own_server} && kill -KILL $pid && echo killed; done"
+            "for pid in $(pgrep -u 65534 -x cenote); do {own_server} && kill -KILL $pid && echo $pid; done"
         );
-        assert_eq!(sh(&kill).out, "killed\n");
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        let killed = sh(&kill).out;
+        assert_eq!(killed.lines().count(), 1, "{killed}");
+        bed::wait_until("the killed server goes on", || !bed::live::is_running(killed.trim()));
         let dead = sh("ls a");
         assert!(dead.status != 0, "{dead:?}");
         person.run(&["zfs", "mount", "-a"]);

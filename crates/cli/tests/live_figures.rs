@@ -224,10 +224,7 @@ fn a_cache_device_is_filled_and_read_and_its_figures_are_shown() {
         assert!(fs::read(live.path("mnt/file")).expect("read") == data);
     };
     read_anew();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while figure("devices", "written") < 150 && std::time::Instant::now() < until {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    bed::wait_until("the cache device is not filled", || figure("devices", "written") >= 150);
     read_anew();
     assert!(figure("devices", "hits") >= 150, "{}", live.run(&["cache", "tank"]).good());
     let list = live.run(&["zpool", "list", "-vHp", "tank"]).good();

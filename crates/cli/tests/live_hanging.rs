@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bed::live::{Live, noise};
-
-const LONG: Duration = Duration::from_secs(20);
+use bed::{PATIENCE, wait_until};
 
 /// The pool `tank` in an image that lies in a pool of another bed.
 struct Hanging {
@@ -46,7 +45,7 @@ impl Hanging {
         let mut command = self.live.command(words);
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-        let until = Instant::now() + LONG;
+        let until = Instant::now() + PATIENCE;
         while child.try_wait().expect("it is ours").is_none() {
             if Instant::now() > until {
                 self.tell("-CONT");
@@ -80,7 +79,7 @@ fn commands_answer_while_a_device_hangs_and_nothing_is_lost() {
     let words = [format!("if={}", live.text("source")), format!("of={}", live.text("mnt/new"))];
     let mut dd = Command::new("dd").args(words).args(["bs=1M", "conv=fsync"]).stderr(Stdio::null()).spawn();
     let dd = dd.as_mut().expect("dd starts");
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + PATIENCE;
     let status = loop {
         let status = hanging.answer(&["zpool", "status", "tank"]);
         if status.contains("does not answer: a ") {
@@ -93,7 +92,7 @@ fn commands_answer_while_a_device_hangs_and_nothing_is_lost() {
     assert_eq!(hanging.answer(&["zpool", "list", "-Ho", "name,size,health"]), "tank\t112M\tONLINE\n");
     assert_eq!(hanging.answer(&["zpool", "get", "-Ho", "value", "size", "tank"]), "112M\n");
     assert_eq!(hanging.answer(&["zfs", "list", "-Ho", "name"]), "tank\ntank/home\n");
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + PATIENCE;
     while !hanging.answer(&["zpool", "events", "-H"]).contains("\tereport.fs.zfs.deadman\n") {
         assert!(Instant::now() < until, "there is no event");
     }
@@ -140,11 +139,7 @@ fn a_program_that_reads_from_a_device_that_hangs_can_be_ended() {
     assert_eq!(ls.try_wait().expect("it is ours"), None, "it waits for the device");
     let pid = ls.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
-    let until = Instant::now() + LONG;
-    while ls.try_wait().expect("it is ours").is_none() {
-        assert!(Instant::now() < until, "it cannot be ended");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("it cannot be ended", || ls.try_wait().expect("it is ours").is_some());
     hanging.tell("-CONT");
     assert_eq!(fs::read_dir(live.path("mnt/folder")).expect("readable").count(), 500);
     live.run(&["zpool", "export", "-f", "tank"]).good();
@@ -163,7 +158,7 @@ fn a_hanging_txg_is_reported_and_other_pools_continue() {
     let words = [format!("if={}", live.text("source")), format!("of={}", live.text("mnt/new"))];
     let mut dd = Command::new("dd").args(words).args(["bs=1M", "conv=fsync"]).stderr(Stdio::null()).spawn();
     let dd = dd.as_mut().expect("dd starts");
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + PATIENCE;
     let is_slow = |line: &str| line.ends_with("\tereport.fs.zfs.deadman");
     while !hanging.answer(&["zpool", "events", "-Hv", "tank"]).contains("sync_time") {
         assert!(Instant::now() < until, "there is no event of the txg");
@@ -185,7 +180,7 @@ fn a_hanging_txg_is_reported_and_other_pools_continue() {
     ] {
         hanging.answer(words);
     }
-    assert!(began.elapsed() < LONG, "commands on a pool wait for the device of another one");
+    assert!(began.elapsed() < PATIENCE, "commands on a pool wait for the device of another one");
     fs::write(live.path("other/file"), "written").expect("others write");
     hanging.tell("-CONT");
     assert!(dd.wait().expect("it ends").success());

@@ -9,11 +9,11 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use bed::Done;
 use bed::live::{Live, noise, write};
+use bed::{Done, wait_until};
 
 const EIO: i32 = 5;
 
@@ -235,19 +235,37 @@ fn file_systems_mounted_below_stay_mounted() {
     live.finish();
 }
 
+/// Ends the writers when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn a_writer_that_never_rests_stops_no_increment_by_force() {
     let Some(live) = Live::with_tank(256) else { return };
     live.source(&["-o", "atime=off"]);
     let at = |name: &str| live.path("mnt/copy").join(name);
     let ends = AtomicBool::new(false);
+    let turns = [const { AtomicU32::new(0) }; 3];
+    // Until each writer was at work again.
+    let a_while = || {
+        let before = turns.each_ref().map(|turn| turn.load(Ordering::SeqCst));
+        wait_until("the writers go on", || {
+            turns.iter().zip(before).all(|(turn, before)| turn.load(Ordering::SeqCst) > before + 2)
+        });
+    };
     std::thread::scope(|scope| {
-        for worker in 0..3 {
+        // Also when an assertion fails.
+        let ended = Ends(&ends);
+        for (worker, turns) in turns.iter().enumerate() {
             let (at, ends) = (&at, &ends);
             scope.spawn(move || {
-                let mut turn = 0u32;
                 while !ends.load(Ordering::SeqCst) {
-                    turn += 1;
+                    let turn = turns.fetch_add(1, Ordering::SeqCst) + 1;
                     // It may vanish under the writer's hands.
                     let _ = fs::write(at(&format!("w{worker}-{}", turn % 20)), turn.to_string());
                     let _ = fs::read(at("big"));
@@ -255,15 +273,15 @@ fn a_writer_that_never_rests_stops_no_increment_by_force() {
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(300));
+        a_while();
         let refused = live.receive("next", &["tank/copy"]);
         assert!(refused.err.contains("has been modified"), "{refused:?}");
         live.receive("next", &["-F", "tank/copy"]).good();
         for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(100));
+            a_while();
             live.zfs("rollback tank/copy@2");
         }
-        ends.store(true, Ordering::SeqCst);
+        drop(ended);
     });
     live.zfs("rollback tank/copy@2");
     live.expect_second_state("mnt/copy");
@@ -294,11 +312,7 @@ fn a_stream_that_is_cut_off_leaves_everything_as_it_was() {
     child.wait().expect("gone");
     drop(input);
     assert_eq!(text_of(&mut gone).expect("it goes on"), "gone");
-    let until = std::time::Instant::now() + Duration::from_secs(20);
-    while !live.receive("long", &["-F", "tank/copy"]).err.is_empty() {
-        assert!(std::time::Instant::now() < until, "the first receive goes on");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("the first receive goes on", || live.receive("long", &["-F", "tank/copy"]).err.is_empty());
     assert_eq!(fs::read(at("much")).expect("there"), noise(4 << 20));
     expect_eio(text_of(&mut gone));
     drop(gone);

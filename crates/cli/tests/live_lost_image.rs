@@ -5,20 +5,11 @@ mod bed;
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use bed::live::{Live, noise, write};
+use bed::wait_until;
 
 const SIZE: u64 = 128 << 20;
-const LONG: Duration = Duration::from_secs(120);
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 /// A program that writes a file and waits until it is durable.
 fn writer(live: &Live) -> Child {

@@ -9,8 +9,8 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use bed::Done;
 use bed::live::{Live, noise, write};
+use bed::{Done, PATIENCE};
 
 #[test]
 fn a_server_that_was_killed_leaves_a_pool_that_imports_and_no_dead_mount() {
@@ -125,7 +125,7 @@ fn one_of_several_servers_started_at_once_for_one_pool_name_stays() {
     };
     for _ in 0..5 {
         let mut servers: Vec<_> = folders.into_iter().map(start).collect();
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + PATIENCE;
         while servers.len() > 1 {
             assert!(Instant::now() < until, "{} servers for one name", servers.len());
             std::thread::sleep(Duration::from_millis(10));

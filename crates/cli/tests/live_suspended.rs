@@ -3,18 +3,17 @@
 mod bed;
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bed::Done;
-use bed::live::{Live, write};
+use bed::live::{Live, is_running, write};
+use bed::{Done, PATIENCE, wait_until};
 
 /// Bytes of the file system below the image, at first.
 const SMALL: &str = "size=40m";
 const LARGE: &str = "size=400m";
-const LONG: Duration = Duration::from_secs(120);
 
 /// A pool `brim` of 300 MiB in an image for which there are 40. `None` where nothing can be mounted.
 struct Full {
@@ -60,11 +59,7 @@ impl Full {
     }
 
     fn wait_until_suspended(&self) {
-        let until = Instant::now() + LONG;
-        while self.health() != "SUSPENDED" {
-            assert!(Instant::now() < until, "it is not suspended");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        wait_until("it is not suspended", || self.health() == "SUSPENDED");
     }
 }
 
@@ -139,7 +134,7 @@ fn a_scrub_is_refused_while_another_command_waits_for_a_suspended_pool() {
     full.wait_until_suspended();
     let mut scrub = full.live.command(&["zpool", "scrub", "brim"]);
     let mut scrub = scrub.stderr(Stdio::piped()).spawn().expect("it starts");
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + PATIENCE;
     while scrub.try_wait().expect("it is ours").is_none() {
         if Instant::now() > until {
             scrub.kill().expect("it runs");
@@ -198,15 +193,7 @@ fn failmode_panic_ends_the_server_at_the_first_refusal() {
     assert!(!dd.wait().expect("it ends").success());
     // The server may still be writing why it ends.
     let log = || fs::read_to_string(full.live.path("state/log/brim.log")).expect("a log");
-    let is_said = || log().contains("failmode=panic: the server ends");
-    assert!(
-        (0..100).any(|_| is_said() || {
-            std::thread::sleep(Duration::from_millis(100));
-            false
-        }),
-        "{}",
-        log()
-    );
+    wait_until("the log does not say why", || log().contains("failmode=panic: the server ends"));
 }
 
 #[test]
@@ -227,12 +214,8 @@ fn programs_that_wait_for_a_suspended_pool_can_be_ended_and_what_they_asked_for_
         let pid = child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().expect("kill starts").success());
     }
-    let until = Instant::now() + Duration::from_secs(10);
     for mut child in waiting {
-        while child.try_wait().expect("it is ours").is_none() {
-            assert!(Instant::now() < until, "it cannot be ended");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_until("it cannot be ended", || child.try_wait().expect("it is ours").is_some());
     }
     full.make_room();
     full.live.run(&["zpool", "clear", "brim"]).good();
@@ -249,15 +232,23 @@ fn a_program_that_handles_its_signal_gets_eintr_from_a_suspended_pool() {
     let Some(full) = Full::new() else { return };
     let mut dd = full.fill();
     full.wait_until_suspended();
-    let script = r#"$SIG{INT} = sub { print "handled\n" }; mkdir $ARGV[0] or print "refused: $!\n""#;
+    let script = r#"$| = 1; $SIG{INT} = sub { print "handled\n" }; print "ready\n"; mkdir $ARGV[0] or print "refused: $!\n""#;
     let mut perl = Command::new("perl");
     perl.args(["-e", script, &full.live.text("mnt/new")]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let perl = perl.spawn().expect("perl starts");
-    std::thread::sleep(Duration::from_millis(500));
+    let mut perl = perl.spawn().expect("perl starts");
     let pid = perl.id().to_string();
+    let mut said = BufReader::new(perl.stdout.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("perl speaks");
+    assert_eq!(line, "ready\n");
+    // From here on it sleeps in one place only: in the call that waits for the pool.
+    let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    wait_until("it does not wait for the pool", || stat().contains(") S "));
     assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
+    line.clear();
+    std::io::Read::read_to_string(&mut said, &mut line).expect("perl speaks");
     let done = Done::from(perl.wait_with_output().expect("it ends"));
-    assert_eq!(done.out, "handled\nrefused: Interrupted system call\n", "{done:?}");
+    assert_eq!(line, "handled\nrefused: Interrupted system call\n", "{done:?}");
     full.make_room();
     full.live.run(&["zpool", "clear", "brim"]).good();
     assert!(dd.wait().expect("it ends").success());
@@ -274,7 +265,7 @@ fn every_command_answers_at_once_on_a_suspended_pool_and_its_server_ends() {
     let within = |words: &[&str]| {
         let mut command = full.live.command(words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let until = Instant::now() + Duration::from_secs(15);
+        let until = Instant::now() + PATIENCE;
         while child.try_wait().expect("it is ours").is_none() {
             if Instant::now() > until {
                 child.kill().expect("it runs");
@@ -311,10 +302,8 @@ fn every_command_answers_at_once_on_a_suspended_pool_and_its_server_ends() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // The first signal has the writes tried again, the second one gives them up.
     let pid = full.live.server().to_string();
-    let until = Instant::now() + Duration::from_secs(60);
-    while Path::new("/proc").join(&pid).exists()
-        && !fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| s.contains(") Z "))
-    {
+    let until = Instant::now() + PATIENCE;
+    while is_running(&pid) {
         assert!(Instant::now() < until, "SIGTERM does not end the server");
         let _ = Command::new("kill").arg(&pid).stderr(Stdio::null()).status();
         std::thread::sleep(Duration::from_secs(2));

@@ -8,7 +8,6 @@ mod client;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 use bed::live::Live;
 use client::Client;
@@ -45,7 +44,7 @@ impl Live {
     fn client(&self, made: &str) -> Result<Client, String> {
         let stream = UnixStream::connect(self.path("run/nbd").join(format!("{made}.sock")));
         let stream = stream.map_err(|error| error.to_string())?;
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
+        stream.set_read_timeout(Some(bed::PATIENCE)).expect("it is a socket");
         let mut client = Client::new(stream, true);
         client.hello();
         client.begin_as(b"")?;
@@ -54,14 +53,11 @@ impl Live {
 
     /// Waits until no client is connected.
     fn alone(&self) {
-        let until = Instant::now() + Duration::from_secs(10);
         let is_used = || {
             let listed = self.run(&["export", "--json", "tank"]).objects();
             listed.iter().any(|export| export["clients"].as_u64() != Some(0))
         };
-        while is_used() {
-            assert!(Instant::now() < until, "a client that left is still listed");
-        }
+        bed::wait_until("a client that left is still listed", || !is_used());
     }
 
     fn exists(&self, name: &str) -> bool {

@@ -9,8 +9,8 @@ use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use bed::Done;
 use bed::live::{Live, write};
+use bed::{Done, PATIENCE, wait_until};
 
 #[test]
 fn many_clients_at_once_change_and_read_one_pool() {
@@ -54,27 +54,17 @@ fn many_clients_at_once_change_and_read_one_pool() {
     live.expect_sound();
 }
 
-/// Waits for a condition, with a limit of time.
-#[track_caller]
-fn eventually(what: &str, come: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(300);
-    while !come() {
-        assert!(Instant::now() < until, "not within minutes: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Runs a command that must not wait for another one.
 fn promptly(live: &Live, words: &[&str]) -> Done {
     let mut command = live.command(words);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(100);
+    let until = Instant::now() + PATIENCE;
     while child.try_wait().expect("it can be waited for").is_none() {
-        if std::time::Instant::now() > until {
+        if Instant::now() > until {
             child.kill().expect("killed");
             panic!("{words:?} waits for somebody");
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     child.wait_with_output().expect("it ended").into()
 }
@@ -123,7 +113,7 @@ fn a_long_receive_blocks_no_other_command() {
     };
     let (child, mut pipe) = begin("tank/taken", &full);
     // It has begun when the dataset is there.
-    eventually("it begins", || promptly(&live, &["zfs", "list", "tank/taken"]).status == 0);
+    wait_until("it begins", || promptly(&live, &["zfs", "list", "tank/taken"]).status == 0);
     promptly(&live, &["zfs", "create", "tank/c"]).good();
     write(&live.path("mnt/c/file"), b"meanwhile");
     promptly(&live, &["zfs", "snapshot", "-r", "tank/c@s"]).good();
@@ -142,7 +132,7 @@ fn a_long_receive_blocks_no_other_command() {
     // Two at once into the same file system: the second is refused, the first goes on.
     let (child, mut pipe) = begin("tank/taken", &more);
     let token = ["zfs", "get", "-Hpo", "value", "receive_resume_token", "tank/taken"];
-    eventually("it begins", || promptly(&live, &token).out != "-\n");
+    wait_until("it begins", || promptly(&live, &token).out != "-\n");
     fs::write(live.path("more"), &more).expect("written");
     let mut second = live.command(&["zfs", "receive", "tank/taken"]);
     let second = second.stdin(fs::File::open(live.path("more")).expect("there")).output().expect("it starts");
@@ -154,7 +144,7 @@ fn a_long_receive_blocks_no_other_command() {
 
     // A forced export does not wait for the rest.
     let (child, pipe) = begin("tank/late", &full);
-    eventually("it begins", || promptly(&live, &["zfs", "list", "tank/late"]).status == 0);
+    wait_until("it begins", || promptly(&live, &["zfs", "list", "tank/late"]).status == 0);
     promptly(&live, &["zpool", "export", "-f", "tank"]).good();
     let ended = child.wait_with_output().expect("it ends");
     drop(pipe);
@@ -184,11 +174,7 @@ fn repeated_reports_end_with_their_reader_and_do_not_prevent_an_export() {
     assert_eq!(commands(&live), 1);
     child.kill().expect("killed");
     child.wait().expect("it ends");
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while commands(&live) > 0 {
-        assert!(std::time::Instant::now() < until, "the command lives on in the server");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_until("the command lives on in the server", || commands(&live) == 0);
     let mut child = watch();
     promptly(&live, &["zpool", "export", "tank"]).good();
     child.wait().expect("it ends");

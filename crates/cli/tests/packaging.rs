@@ -60,7 +60,7 @@ fn systemd_is_notified_when_a_pool_is_ready_and_when_it_ends() {
     live.run(&["zpool", "import", "-N", "-d", &live.text("tank.img"), "tank"]).good();
     live.signal("-TERM");
     let socket = UnixDatagram::bind(live.path("notify")).expect("bound");
-    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    socket.set_read_timeout(Some(Duration::from_secs(180))).expect("set");
     let mut serve = live.command(&["serve", "--foreground", "tank"]);
     serve.env("NOTIFY_SOCKET", live.path("notify")).stderr(Stdio::null());
     let mut serve = serve.spawn().expect("it starts");

@@ -17,6 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 const MIB: usize = 1 << 20;
 /// However much was read.
 const ANY: Range<u64> = 0..u64::MAX;
+/// So little that most of what [`plant`] makes is still to be copied.
+const EARLY: Range<u64> = 0..40 << 20;
 /// Whom tests that run as root become.
 const NOBODY: u32 = 65534;
 
@@ -71,7 +73,7 @@ fn hold(bed: &Bed, words: &[&str], folder: &str, after: &Range<u64>) -> Option<C
     let since = Instant::now();
     // What it had read when its file was surely not yet open, and when it surely was.
     let (mut before, mut opened) = (0, None);
-    while since.elapsed() < Duration::from_secs(60) && lives() {
+    while since.elapsed() < bed::PATIENCE && lives() {
         let Some(read) = bytes_read(pid) else { break };
         if !reads_from(pid, &folder) {
             (before, opened) = (read, None);
@@ -96,9 +98,16 @@ fn hold(bed: &Bed, words: &[&str], folder: &str, after: &Range<u64>) -> Option<C
     None
 }
 
-/// As [`hold`], again and again: a copy may be over before it can be held.
+/// As [`hold`], again and again: a copy into `tank/fs` may be over before it can be held. What it copied then is removed.
 fn hold_surely(bed: &Bed, words: &[&str], folder: &str, after: Range<u64>) -> Child {
-    (0..20).find_map(|_| hold(bed, words, folder, &after)).expect("the copy is met while it reads")
+    let held = (0..20).find_map(|_| {
+        let held = hold(bed, words, folder, &after);
+        if held.is_none() {
+            bed.run(&["rm", "-rf", &format!("tank/fs:/{folder}")]).good();
+        }
+        held
+    });
+    held.expect("the copy is met while it reads")
 }
 
 fn go_on(child: Child) -> Done {
@@ -364,7 +373,7 @@ fn a_signal_stops_a_copy_in_good_order() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let bed = Bed::with_tank(512, &["compression=gzip-9"]);
         plant(&bed);
-        let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", ANY);
+        let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", EARLY);
         send(&child, signal);
         let done = go_on(child);
         // What takes a while is announced before.
@@ -397,7 +406,7 @@ fn a_signal_stops_a_copy_in_good_order() {
 fn a_second_ctrl_c_ends_a_copy_at_once_and_the_pool_is_as_last_synced() {
     let bed = Bed::with_tank(512, &["compression=gzip-9"]);
     plant(&bed);
-    let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", ANY);
+    let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", EARLY);
     send(&child, Signal::INT);
     send(&child, Signal::CONT);
     // While it writes what was copied.

@@ -10,12 +10,9 @@ use format::ObjectId;
 use storage::host::Access;
 use zpl::{FileKind, Filesystem, NewNode};
 
-use super::{Bed, Done};
+use super::{Bed, Done, PATIENCE};
 
-/// The longest time that a command of these tests may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Runs the program and fails the test if it does not end.
+/// Runs the program and fails the test if it does not end in time.
 pub fn run(mut command: Command) -> Done {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let began = Instant::now();

@@ -4,9 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use super::{Bed, Done};
+use super::{Bed, Done, wait_until};
 
 /// A bed whose pools are mounted below it. All mounts are removed when it is dropped, also when the test fails.
 pub struct Live {
@@ -62,28 +61,35 @@ impl Live {
         self.run(&["zpool", "import", "-d", &self.text("tank.img"), "tank"])
     }
 
-    /// The process that holds the devices of `tank`, by the lock on them.
+    /// The server that was started last for a pool of this bed.
     pub fn server(&self) -> u32 {
-        let log = fs::read_dir("/proc").expect("there").filter_map(|entry| {
+        self.servers().into_iter().max().expect("a server runs")
+    }
+
+    /// All servers that were started with a folder of this bed for their sockets, also those of other users.
+    fn servers(&self) -> Vec<u32> {
+        let top = self.path("").display().to_string();
+        let is_here = |variable: &[u8]| {
+            let value = ["CENOTE_RUN_DIR=", "XDG_RUNTIME_DIR="].iter().find_map(|name| {
+                variable.strip_prefix(name.as_bytes()).and_then(|value| std::str::from_utf8(value).ok())
+            });
+            value.is_some_and(|value| value.starts_with(&top))
+        };
+        let processes = fs::read_dir("/proc").expect("there").filter_map(|entry| {
             let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
             let serves = words.split(|byte| *byte == 0).any(|word| word == b"serve");
-            let here = format!("CENOTE_RUN_DIR={}", self.text("run"));
-            let ours = environ.split(|byte| *byte == 0).any(|word| word == here.as_bytes());
+            let ours = environ.split(|byte| *byte == 0).any(is_here);
             (serves && ours).then_some(pid)
         });
-        log.max().expect("a server runs")
+        processes.collect()
     }
 
     pub fn signal(&self, signal: &str) {
         let pid = self.server().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().expect("kill starts").success());
-        let until = Instant::now() + Duration::from_secs(20);
-        while is_running(&pid) {
-            assert!(Instant::now() < until, "the server goes on after {signal}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until(&format!("the server goes on after {signal}"), || !is_running(&pid));
     }
 
     /// Mounts below the bed.
@@ -100,13 +106,23 @@ impl Live {
     }
 }
 
-fn is_running(pid: &str) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+/// Whether a process still has its files and locks: its first thread may have ended long before the last one.
+pub fn is_running(pid: &str) -> bool {
+    let has_ended = |stat: &str| {
+        stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z ") || rest.starts_with(" X "))
+    };
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut states = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    states.any(|stat| !has_ended(&stat))
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
         let _ = self.run(&["zpool", "export", "-af"]);
+        // A test that failed in the middle leaves servers that no socket leads to.
+        for pid in self.servers() {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+        }
         for point in self.mounts().into_iter().rev() {
             let _ = Command::new("umount").arg("-l").arg(point).stderr(Stdio::null()).status();
         }

@@ -9,8 +9,22 @@ pub mod streams;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+/// How long a test waits for what has to come. This bounds a hang only: a machine may be slow, and busy with other work.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Waits until something is so, and fails the test when it never is.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
 
 pub struct Bed {
     folder: tempfile::TempDir,
