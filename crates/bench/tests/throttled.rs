@@ -5,12 +5,14 @@ use std::hint::black_box;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bench::{Event, Place, Plan, Report, Source, Watch};
 
-/// How long an attempt without disturbance is waited for: other work may last.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// Attempts to measure without a disturbance.
+const ATTEMPTS: usize = 8;
+/// A machine is quiet while other processes take a smaller part of its CPU time.
+const QUIET: f64 = 0.05;
 
 /// One at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -33,46 +35,85 @@ fn plan(dir: &Path, compressions: &[&str]) -> Plan {
     }
 }
 
-/// Other work on the machine can only make a time longer, so the first undisturbed attempt counts.
-fn undisturbed(attempt: impl Fn() -> Result<(), String>) {
-    let began = Instant::now();
-    let Err(first) = attempt() else { return };
-    let mut attempts = 1;
-    while attempts < 8 || began.elapsed() < PATIENCE {
-        if attempt().is_ok() {
-            return;
-        }
-        attempts += 1;
-    }
-    panic!("none of {attempts} attempts; the first: {first}");
+/// A folder in memory, where there is one: a device that other programs use, too, has its own times.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-fn holds(what: bool, report: &Report) -> Result<(), String> {
-    if what { Ok(()) } else { Err(format!("{:?}", report.runs)) }
+/// What came out otherwise than on a machine that is fast enough and does nothing else.
+struct Otherwise {
+    what: String,
+    /// Other work, or a processor that is too slow for the rates of the test, explains it.
+    is_explained: bool,
 }
+
+/// What follows from the limits of devices alone is asserted in `attempt` itself, and holds on every machine. What also needs
+/// a machine that keeps up with them has to come out once. A machine that never does is not judged by it.
+fn undisturbed(attempt: impl Fn() -> Result<(), Otherwise>) {
+    let mut unexplained = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Ok(()) => return,
+            Err(otherwise) if otherwise.is_explained => println!("disturbed: {}", otherwise.what),
+            Err(otherwise) => unexplained.push(otherwise.what),
+        }
+    }
+    assert!(
+        unexplained.len() <= ATTEMPTS / 2,
+        "{} of {ATTEMPTS} attempts: {unexplained:#?}",
+        unexplained.len()
+    );
+    println!("not judged: the machine is too busy or too slow");
+}
+
+fn is_busy(report: &Report) -> bool {
+    report.runs.iter().any(|run| run.others_cpu.is_none_or(|share| share >= QUIET))
+}
+
+fn holds(what: bool, is_explained: bool, report: &Report) -> Result<(), Otherwise> {
+    if what { Ok(()) } else { Err(Otherwise { what: format!("{:?}", report.runs), is_explained }) }
+}
+
+/// Nothing is faster than its device. The least part of the time that the device needs for these bytes.
+const FLOOR: f64 = 0.93;
+/// From this part on that the device is in use, it is what is waited for.
+const SCARCE: f64 = 0.81;
 
 /// Behind a slow device whatever compresses beats off, and the report says why. What compresses is read as
 /// much faster than the device as it is smaller.
 #[test]
 fn a_slow_device_is_what_off_waits_for() {
+    const RATE: u64 = 10 << 20;
     let _alone = ALONE.lock();
     undisturbed(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let mut source = Source::named(&["fastq:24M".to_owned()]).unwrap();
-        let device = bench::Device { write_bytes: Some(30 << 20), read_bytes: Some(30 << 20) };
+        let dir = folder();
+        let mut source = Source::named(&["fastq:10M".to_owned()]).unwrap();
+        let device = bench::Device { write_bytes: Some(RATE), read_bytes: Some(RATE) };
         let plan = Plan { device, ..plan(dir.path(), &["off", "lz4"]) };
         let report = bench::run(&plan, &mut source, &Deaf).unwrap();
         let [off, lz4] = &report.runs[..] else { panic!("two runs") };
-        assert!(off.write_seconds > 0.75 && off.read_seconds > 0.75, "{off:?}");
-        // What follows from the times alone may be disturbed.
-        assert!(report.machine.source_in_memory, "only the target is measured");
+        let device_seconds = |run: &bench::Run| run.allocated_bytes as f64 / RATE as f64;
+        for run in [off, lz4] {
+            let least = FLOOR * device_seconds(run).min(run.logical_bytes as f64 / RATE as f64);
+            assert!(run.write_seconds > least && run.read_seconds > least, "{least}: {run:?}");
+        }
         let seconds: f64 = off.trace.iter().map(|tick| tick.seconds).sum();
         assert!((seconds - off.trace.last().unwrap().at).abs() < 0.05, "{:?}", off.trace);
+        // What the report says follows from the times, whatever they are.
+        let waited = |run: &bench::Run| device_seconds(run) / run.write_seconds;
+        for run in [off, lz4] {
+            assert!(waited(run) < SCARCE || run.write_limit == Some(bench::Limit::Device), "{run:?}");
+        }
+        if waited(off) >= SCARCE && waited(lz4) >= SCARCE {
+            assert!(lz4.write_seconds < off.write_seconds, "{:?}", report.runs);
+        }
+        let busy = is_busy(&report);
+        holds(report.machine.source_in_memory, busy, &report)?;
+        holds(lz4.write_seconds < off.write_seconds && waited(off) >= SCARCE, busy, &report)?;
         let through =
             |run: &bench::Run| run.read_rate() * run.allocated_bytes as f64 / run.logical_bytes as f64;
-        holds(lz4.write_seconds < off.write_seconds, &report)?;
-        holds(off.write_limit == Some(bench::Limit::Device), &report)?;
-        holds(through(lz4) > 0.85 * f64::from(30 << 20) && lz4.read_rate() > 1.3 * off.read_rate(), &report)
+        let is_faster = lz4.read_rate() > 1.3 * off.read_rate();
+        holds(through(lz4) > 0.85 * RATE as f64 && is_faster, busy, &report)
     });
 }
 
@@ -83,10 +124,12 @@ fn a_warm_read_takes_as_long_as_a_copy() {
     const BYTES: usize = 64 << 20;
     let _alone = ALONE.lock();
     undisturbed(|| {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let mut source = Source::named(&[format!("noise:{BYTES}")]).unwrap();
         let plan = Plan { threads: vec![1], ..plan(dir.path(), &["off"]) };
         let report = bench::run(&plan, &mut source, &Deaf).unwrap();
+        // A cache for which the machine has no memory is not read.
+        let Some(warm) = report.runs[0].warm_read_seconds else { return Ok(()) };
         let (from, mut to) = (vec![7u8; BYTES], vec![0u8; 1 << 20]);
         let copy = || {
             let started = Instant::now();
@@ -96,10 +139,10 @@ fn a_warm_read_takes_as_long_as_a_copy() {
             }
             started.elapsed().as_secs_f64()
         };
-        let copied = std::iter::repeat_with(copy).take(9).fold(f64::INFINITY, f64::min);
-        let warm = report.runs[0].warm_read_seconds.expect("the cache holds it");
+        // Other work makes copies longer, too: the shortest of many counts.
+        let copied = std::iter::repeat_with(copy).take(25).fold(f64::INFINITY, f64::min);
         println!("read from the cache in {warm:.6} s, copied in {copied:.6} s");
-        holds(warm > copied / 4.0, &report)
+        holds(warm > copied / 4.0, is_busy(&report), &report)
     });
 }
 
@@ -135,7 +178,7 @@ fn the_knee_of_a_throttled_disk_is_where_the_limit_and_the_rates_say() {
     let _alone = ALONE.lock();
     undisturbed(|| {
         let (network, disk, dirty_max) = (100_000_000, 15_000_000, 48 << 20);
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let mut source = Source::named(&["noise:80M".to_owned()]).unwrap();
         let plan = Plan {
             network: Some(network),
@@ -145,24 +188,40 @@ fn the_knee_of_a_throttled_disk_is_where_the_limit_and_the_rates_say() {
         };
         let accepted = Accepted::default();
         let report = bench::run(&plan, &mut source, &accepted).unwrap();
-        let foretold =
-            bench::knee_bytes(dirty_max, 60, 128 << 10, network as f64, disk as f64).unwrap() as f64;
-        // The first 8 MiB that take longer than in the middle between both rates.
+        let run = &report.runs[0];
+        let (network, disk) = (network as f64, disk as f64);
+        let foretold = bench::knee_bytes(dirty_max, 60, 128 << 10, network, disk).unwrap() as f64;
         const SPAN: u64 = 8 << 20;
         let writing = accepted.writing.lock().unwrap();
-        let slow = (network + disk) as f64 / 2.0;
-        let held_up = writing.iter().find_map(|(begin, from)| {
+        let since = |at: &Instant| at.duration_since(writing[0].0).as_secs_f64();
+        // However slow the machine is: no more is accepted than was stored by then and may be dirty.
+        for (at, bytes) in writing.iter() {
+            let most = disk * since(at) / FLOOR + (dirty_max + SPAN) as f64;
+            assert!(*bytes as f64 <= most, "{bytes} bytes after {} s", since(at));
+        }
+        assert!(run.write_seconds > FLOOR * run.logical_bytes as f64 / disk, "{run:?}");
+        let rate_from = |begin: &Instant, from: u64| {
             let (end, until) = writing.iter().find(|(_, until)| *until >= from + SPAN)?;
-            let rate = (until - from) as f64 / end.duration_since(*begin).as_secs_f64();
-            (rate < slow).then_some(*from as f64)
+            Some((until - from) as f64 / end.duration_since(*begin).as_secs_f64())
+        };
+        // The first 8 MiB that take longer than in the middle between both rates.
+        let held_up = writing.iter().find_map(|(begin, from)| {
+            (rate_from(begin, *from)? < (network + disk) / 2.0).then_some(*from as f64)
         });
-        let measured = held_up.ok_or("it was not held up")? + 0.75 * SPAN as f64;
+        // The network brings the beginning at its rate, and the disk is never idle, unless something else keeps them waiting.
+        let first = rate_from(&writing[0].0, writing[0].1).unwrap_or(0.0);
+        let is_late = first < 0.9 * network || run.write_seconds > 1.1 * run.logical_bytes as f64 / disk;
+        let explained = is_late || is_busy(&report);
+        let measured = held_up.unwrap_or(f64::INFINITY) + 0.75 * SPAN as f64;
         println!("knee foretold {foretold:.0}, measured {measured:.0}");
-        holds((foretold / measured - 1.0).abs() < 0.15, &report)
-            .map_err(|runs| format!("foretold {foretold}, measured {measured}: {runs}"))?;
-        let run = &report.runs[0];
-        holds(run.accepted_limit == Some(bench::Limit::DirtyLimit), &report)?;
-        holds(run.write_limit == Some(bench::Limit::Device), &report)?;
-        holds(run.read_limit == Some(bench::Limit::Network), &report)
+        holds((foretold / measured - 1.0).abs() < 0.15, explained, &report).map_err(|otherwise| {
+            Otherwise {
+                what: format!("foretold {foretold}, measured {measured}: {}", otherwise.what),
+                ..otherwise
+            }
+        })?;
+        holds(run.accepted_limit == Some(bench::Limit::DirtyLimit), explained, &report)?;
+        holds(run.write_limit == Some(bench::Limit::Device), explained, &report)?;
+        holds(run.read_limit == Some(bench::Limit::Network), explained, &report)
     });
 }
