@@ -7,12 +7,11 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use fuse::MountOptions;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
-use support::{Bed, usable};
+use support::{Bed, usable, wait_until};
 
 fn unnamed(dir: &Path, flags: OFlags) -> Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags;
@@ -26,13 +25,7 @@ fn name(file: &File, path: &Path) -> Result<()> {
 
 /// Waits until the unlinked set is empty, because the kernel reports at any later time that it forgot a file.
 fn expect_none_left(bed: &Bed) {
-    for _ in 0..200 {
-        if bed.fs().unlinked_count().unwrap() == 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{} files without a name are left", bed.fs().unlinked_count().unwrap());
+    wait_until("files without a name are left", || bed.fs().unlinked_count().unwrap() == 0);
 }
 
 #[test]
@@ -66,10 +59,7 @@ fn it_is_read_and_written_and_leaves_nothing_when_it_is_closed() {
     assert_eq!((stat.nlink(), stat.mode() & 0o7777, stat.len()), (0, 0o640, 20 << 20));
     assert_eq!(std::fs::read_dir(bed.at()).unwrap().count(), 0);
     // The other removed files are freed when the kernel forgets them.
-    let until = Instant::now() + Duration::from_secs(4);
-    while bed.fs().unlinked_count().unwrap() > 1 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("removed files are left", || bed.fs().unlinked_count().unwrap() <= 1);
     assert_eq!(bed.fs().unlinked_count().unwrap(), 1);
     assert!(used().referenced > before.referenced + (20 << 20));
     drop(file);
@@ -143,10 +133,13 @@ fn it_is_refused_where_nothing_may_be_written_and_may_be_kept_without_a_name() {
     // The kernel reports at any later time that a file was closed; until then the file system cannot become read-only.
     expect_none_left(&bed);
     let options = |read_only| MountOptions { source: "tank/fs".into(), read_only, ..MountOptions::default() };
-    let until = Instant::now() + Duration::from_secs(10);
-    while let Err(error) = bed.mounted().set_options(&options(true)) {
-        assert!(matches!(error, fuse::MountError::Busy(_)) && Instant::now() < until, "{error}");
-    }
+    wait_until("it stays busy", || match bed.mounted().set_options(&options(true)) {
+        Ok(()) => true,
+        Err(error) => {
+            assert!(matches!(error, fuse::MountError::Busy(_)), "{error}");
+            false
+        }
+    });
     assert_eq!(unnamed(&bed.at(), OFlags::empty()).unwrap_err(), Errno::ROFS);
     bed.mounted().set_options(&options(false)).unwrap();
     // The dataset alone: the kernel does not know.

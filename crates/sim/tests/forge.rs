@@ -11,6 +11,9 @@ use sim::forge::{Forgery, PatchedDisk, Patches, Place, Source, apply, crafted, s
 use sim::reading::{self, Limits};
 use storage::host::Disk;
 
+/// What takes longer has no end: a machine may be slow, and busy with other work.
+const TIME_MAX: Duration = Duration::from_secs(180);
+
 fn read(source: &Source, patches: Patches) -> reading::Report {
     let disk = PatchedDisk::new(source.image().clone(), patches);
     reading::read_all(vec![Arc::new(disk) as Arc<dyn Disk>], &Limits::default())
@@ -60,7 +63,7 @@ fn each_crafted_pool_is_read_in_bounded_time() {
         let report = read(&source, patches);
         let took = began.elapsed();
         println!("{name}: {took:?}, {} files, {} problems", report.files, report.problems.len());
-        assert!(took < Duration::from_secs(20), "{name}: {took:?}");
+        assert!(took < TIME_MAX, "{name}: {took:?}");
         assert!(!report.problems.iter().any(|problem| problem.contains("checksum")), "{name}: {report:?}");
     }
 }
@@ -82,7 +85,7 @@ fn any_changed_bytes_end_in_an_answer_or_an_error() {
         let outcome = std::panic::catch_unwind(|| read(&source, patches));
         let report = outcome.unwrap_or_else(|_| panic!("FORGE_SEED={seed}"));
         let took = began.elapsed();
-        assert!(took < Duration::from_secs(20), "FORGE_SEED={seed}: {took:?}, {report:?}");
+        assert!(took < TIME_MAX, "FORGE_SEED={seed}: {took:?}, {report:?}");
     }
 }
 
@@ -112,7 +115,7 @@ fn each_crafted_pool_is_changed_in_bounded_time() {
                 .filter(|line| line.contains("internal error"))
                 .map(|line| format!("{name}: {line}")),
         );
-        assert!(took < Duration::from_secs(20), "{name}: {took:?}");
+        assert!(took < TIME_MAX, "{name}: {took:?}");
     }
     assert_eq!(broken, Vec::<String>::new());
 }
@@ -129,7 +132,7 @@ fn imported(name: &str) -> pool::Pool {
 fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, waited) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(work()));
-    waited.recv_timeout(Duration::from_secs(60)).expect("it ends")
+    waited.recv_timeout(TIME_MAX).expect("it ends")
 }
 
 #[test]

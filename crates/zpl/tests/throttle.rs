@@ -9,7 +9,7 @@ use support::Bed;
 use zpl::{FileKind, NewNode, Replace, SetAttr, XattrMode};
 
 /// Long enough that only a lock explains it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 type Change<'a> = Box<dyn Fn() + Send + Sync + 'a>;
 

@@ -13,7 +13,7 @@ use support::{Bed, new_filesystem, options};
 use zpl::{Amount, FileKind, Filesystem, NewNode, ObjectId, Owner, Replace, SetAttr, XattrMode};
 
 /// An answer that takes this long never comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(180);
 const MIB: u64 = 1 << 20;
 
 const FILE: NewNode = NewNode::new(FileKind::Regular, 0o644);

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuse::{Atime, MountError, MountOptions};
-use support::{Bed, Chance, Ends, difference, digest, reference, shell, usable};
+use support::{Bed, Chance, Ends, PATIENCE, difference, digest, reference, shell, usable, wait_until};
 use zpl::session::Notice;
 
 #[test]
@@ -91,13 +91,10 @@ fn a_removed_file_lives_as_long_as_somebody_has_it_open() {
     let before = objects();
     drop(file);
     // The kernel says so when it likes.
-    for _ in 0..100 {
+    wait_until("the file is not freed", || {
         bed.pool().sync().unwrap();
-        if objects() < before {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+        objects() < before
+    });
     assert_eq!(objects(), before - 1, "the file is freed with its last handle");
     let inside = bed.at().join("dir");
     std::fs::create_dir(&inside).unwrap();
@@ -243,8 +240,7 @@ fn others_are_served_while_all_writers_wait_for_the_pool() {
                 tell.send(std::fs::metadata(path).unwrap().len()).unwrap();
             }
         });
-        let served =
-            (0..20).map_while(|_| told.recv_timeout(std::time::Duration::from_secs(20)).ok()).count();
+        let served = (0..20).map_while(|_| told.recv_timeout(PATIENCE).ok()).count();
         assert!(!writers.iter().any(std::thread::ScopedJoinHandle::is_finished), "writers wait");
         drop(tx);
         assert_eq!(served, 20, "lookups that were answered");

@@ -52,6 +52,19 @@ fn options() -> Options {
     Options { workers: 2, ..Options::default() }
 }
 
+/// How long a test waits for what has to come. This bounds a hang only: a machine may be slow, and busy with other work.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Waits until something is so, and fails the test when it never is.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A file system `tank/fs` in a file, mounted.
 pub struct Bed {
     folder: tempfile::TempDir,
@@ -177,7 +190,7 @@ impl Bed {
     pub fn close(&mut self) {
         let mounted = self.mounted.take().unwrap();
         // A process that another test is just starting has our open files until it becomes its program.
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             match mounted.unmount(false) {
                 Err(MountError::Busy(_)) if Instant::now() < deadline => {

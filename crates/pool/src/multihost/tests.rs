@@ -9,10 +9,27 @@ use super::*;
 use crate::props::{PropertyError, Value};
 use crate::{CreateSpec, NewFilesystem, Pool, Result};
 
-/// A machine with this number, whose heartbeats are fast: an import watches for two seconds.
+/// A machine with this number, whose heartbeats are fast: an import watches for two seconds. Its clock is slow: while a busy
+/// machine lets the heartbeat wait, the second within which one has to reach a device does not pass.
 fn machine(hostid: u32) -> Options {
-    let multihost = Pace { interval_ms: 100, fail_intervals: 10, import_intervals: 10 };
-    Options { hostid, multihost, workers: 1, io_threads: 0, ..Options::default() }
+    machine_with(hostid, Arc::new(Sleeper::default()), 10)
+}
+
+fn machine_with(hostid: u32, clock: Arc<Sleeper>, fail_intervals: u16) -> Options {
+    let multihost = Pace { interval_ms: 100, fail_intervals, import_intervals: 10 };
+    let mut options = Options { hostid, multihost, workers: 1, io_threads: 0, ..Options::default() };
+    options.host.clock = clock;
+    options
+}
+
+/// Waits until something is so. The limit bounds a hang only.
+#[track_caller]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + Duration::from_secs(180);
+    while !is_so() {
+        assert!(std::time::Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn opened(disks: &[ScriptedDisk]) -> Vec<Arc<dyn Disk>> {
@@ -49,25 +66,32 @@ fn is_elsewhere(outcome: Result<Pool>) -> bool {
 #[test]
 fn a_pool_is_taken_only_when_its_holder_is_dead_or_has_exported_it() {
     let disks = [ScriptedDisk::new(64 << 20), ScriptedDisk::new(64 << 20)];
-    let pool = made(&disks, &machine(7));
+    // An import would watch for a minute, but it sees the first heartbeat.
+    let patient = machine_with(7, Arc::default(), 300);
+    let pool = made(&disks, &patient);
     let mmp = newest(&disks[0]).mmp.expect("said");
-    assert_eq!((mmp.interval_ms(), mmp.fail_intervals(), mmp.is_on()), (Some(100), Some(10), true));
+    assert_eq!((mmp.interval_ms(), mmp.fail_intervals(), mmp.is_on()), (Some(100), Some(300), true));
     assert!(is_elsewhere(import(&disks, &machine(8))));
-    assert!(is_elsewhere(import(&disks, &machine(7))), "another program of the same machine");
+    assert!(is_elsewhere(import(&disks, &patient)), "another program of the same machine");
     let reading = Options { read_only: true, watched: true, ..machine(8) };
     assert!(is_elsewhere(import(&disks, &reading)));
     assert!(matches!(import(&disks, &machine(0)), Err(Error::NoHostId)));
     pool.sync().expect("the holder goes on");
+    pool.export().expect("exported");
+    let began = std::time::Instant::now();
+    let pool = import(&disks, &patient).expect("it was exported here");
+    assert!(began.elapsed() < Duration::from_secs(60), "nobody is watched for");
     drop(pool);
+
+    let disks = [ScriptedDisk::new(64 << 20), ScriptedDisk::new(64 << 20)];
+    drop(made(&disks, &machine(7)));
     let began = std::time::Instant::now();
     let pool = import(&disks, &machine(8)).expect("the holder is dead");
     assert!(began.elapsed() >= Duration::from_secs(2));
     assert_eq!(pool.info().config.hostid, 8);
     pool.export().expect("exported");
     assert_eq!(labels::read(&disks[0]).pool_configs().next().expect("one").state, PoolState::Exported);
-    let began = std::time::Instant::now();
     let pool = import(&disks, &machine(8)).expect("it was exported here");
-    assert!(began.elapsed() < Duration::from_secs(2));
     pool.set_pool_properties(vec![(PROPERTY.to_owned(), Value::Number(0))]).expect("off");
     assert_eq!(pool.info().config.hostid, 0);
     drop(pool);
@@ -81,9 +105,8 @@ fn heartbeats_lie_in_the_last_slots_and_outrank_the_txg() {
     let disks = [ScriptedDisk::new(64 << 20)];
     let pool = made(&disks, &machine(7));
     let of_txg = newest(&disks[0]);
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_until("there is no heartbeat", || newest(&disks[0]).rank() > of_txg.rank());
     let beat = newest(&disks[0]);
-    assert!(beat.rank() > of_txg.rank());
     assert_eq!((beat.txg, &beat.root), (of_txg.txg, &of_txg.root));
     // More txgs than slots: none of them takes the place of a heartbeat.
     for _ in 0..40 {
@@ -139,7 +162,7 @@ fn a_power_cut_at_any_write_leaves_a_pool_that_another_machine_takes() {
     }
 }
 
-/// A clock that a test sets forward.
+/// A clock that runs slowly, and that a test sets forward.
 #[derive(Debug, Default)]
 struct Sleeper {
     clock: SystemClock,
@@ -152,7 +175,7 @@ impl Clock for Sleeper {
     }
 
     fn monotonic(&self) -> Duration {
-        self.clock.monotonic() + Duration::from_secs(self.slept.load(Ordering::Relaxed))
+        self.clock.monotonic() / 100 + Duration::from_secs(self.slept.load(Ordering::Relaxed))
     }
 }
 
@@ -160,18 +183,21 @@ impl Clock for Sleeper {
 fn a_machine_that_slept_writes_nothing_any_more() {
     let disks = [ScriptedDisk::new(64 << 20)];
     let clock = Arc::new(Sleeper::default());
-    let mut asleep = machine(7);
-    asleep.host.clock = clock.clone();
-    let pool = made(&disks, &asleep);
+    let pool = made(&disks, &machine_with(7, clock.clone(), 10));
     pool.set_properties("tank", vec![("user:a".to_owned(), Some(Value::Text("1".to_owned())))])
         .expect("it is awake");
     clock.slept.store(60, Ordering::Relaxed);
-    // A heartbeat may be under way.
-    std::thread::sleep(Duration::from_millis(100));
-    let before = writes(&disks[0]);
+    // A heartbeat may be under way; otherwise there would be one each tenth of a second.
+    let before = std::cell::Cell::new(0);
+    wait_until("heartbeats go on", || {
+        before.set(writes(&disks[0]));
+        std::thread::sleep(Duration::from_millis(500));
+        before.get() == writes(&disks[0])
+    });
+    let before = before.get();
     let refused = pool.set_properties("tank", vec![("user:a".to_owned(), Some(Value::Text("2".to_owned())))]);
     assert!(refused.is_err());
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("it does not stop", || pool.trouble().is_some());
     let trouble = pool.trouble().expect("it stopped");
     assert!(!trouble.can_resume && trouble.why.contains("heartbeat"), "{trouble:?}");
     assert!(pool.resume().is_err());
