@@ -31,7 +31,8 @@ fn a_copy_into_a_live_pool_shows_how_far_it_is() {
     };
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{shown}");
-    assert!(shown.contains("files") && shown.contains("left"), "{shown:?}");
+    // How far it was when it was drawn is chance, and whether all was counted by then; that it was drawn is not.
+    assert!(shown.contains("\u{1b}[2K") && shown.contains("copied 500 files"), "{shown:?}");
     assert_eq!(fs::read_dir(live.path("mnt/many")).expect("a folder").count(), 500);
     // Into a file goes no bar.
     let again =

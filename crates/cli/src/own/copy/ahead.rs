@@ -33,9 +33,9 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Counts `nodes` and everything below them, and reports each file to `progress`. `None` if it was `over` before the
-    /// end. The copy itself reports read errors.
-    pub fn count(nodes: Vec<Node>, progress: &Progress, over: impl Fn() -> bool) -> Option<Ahead> {
+    /// Counts `nodes` and everything below them. `None` if it was `over` before the end. The copy itself reports read
+    /// errors.
+    pub fn count(nodes: Vec<Node>, over: impl Fn() -> bool) -> Option<Ahead> {
         let mut ahead = Ahead::default();
         let mut todo = nodes;
         let mut folders = HashSet::new();
@@ -45,7 +45,7 @@ impl Ahead {
                 continue;
             }
             match facts.kind {
-                FileKind::Regular => ahead.add(&node, &facts, progress),
+                FileKind::Regular => ahead.add(&node, &facts),
                 FileKind::Directory => {
                     let Ok(children) = node.children() else { continue };
                     for child in children.flatten() {
@@ -56,7 +56,7 @@ impl Ahead {
                             Some(FileKind::Directory) | None => todo.push(child.node),
                             Some(FileKind::Regular) => {
                                 if let Ok(facts) = child.node.facts() {
-                                    ahead.add(&child.node, &facts, progress);
+                                    ahead.add(&child.node, &facts);
                                 }
                             }
                             Some(_) => {}
@@ -69,7 +69,7 @@ impl Ahead {
         Some(ahead)
     }
 
-    fn add(&mut self, node: &Node, facts: &Facts, progress: &Progress) {
+    fn add(&mut self, node: &Node, facts: &Facts) {
         if facts.nlink > 1 && !self.met.insert(facts.key) {
             return;
         }
@@ -79,7 +79,11 @@ impl Ahead {
         if let Node::Pool { .. } = node {
             self.stored += facts.stored;
         }
-        progress.expect(bytes);
+    }
+
+    /// Tells the bar the size of the whole.
+    pub fn tell(&self, progress: &Progress) {
+        progress.expect(self.files, self.bytes);
     }
 
     /// What to say before it is copied out of a pool into the folder `to`; `free`: bytes that are free there, if that is

@@ -379,8 +379,9 @@ fn transfer<S: Sink>(
             scope.spawn(move || {
                 let _counted = counted;
                 let over = || stop.asked() || over.load(Ordering::Relaxed);
-                let ahead = Ahead::count(nodes, progress, over);
-                if let (Some(ahead), Some(path)) = (ahead, outside) {
+                let Some(ahead) = Ahead::count(nodes, over) else { return };
+                ahead.tell(progress);
+                if let Some(path) = outside {
                     let dir = if path.is_dir() { path } else { parent_of(path) };
                     progress.say(&ahead.line(dir, free_bytes(dir)));
                 }

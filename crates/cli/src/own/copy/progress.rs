@@ -17,7 +17,7 @@ use crate::wrap;
 /// How often the bar is drawn.
 const DRAWN_PER_SECOND: u8 = 5;
 
-/// What the bar shows while the size of the whole is not known.
+/// What the bar shows while the size of the whole is not known: what was copied so far.
 const COUNTING: &str = "{spinner} {binary_bytes} {msg}";
 /// What it shows then.
 const MEASURING: &str =
@@ -43,6 +43,7 @@ pub struct Progress {
     pub errors: AtomicU64,
     /// Something was not copied because the copy was asked to stop.
     pub cut_short: AtomicBool,
+    /// Files of the whole; 0 until it is counted.
     expected_files: AtomicU64,
 }
 
@@ -57,6 +58,11 @@ impl Progress {
                 None => ProgressDrawTarget::hidden(),
             },
         };
+        Progress::on(target, err)
+    }
+
+    /// Drawn on `target`.
+    fn on(target: ProgressDrawTarget, err: Option<Arc<File>>) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(0), target);
         set_style(&bar, COUNTING);
         if !bar.is_hidden() {
@@ -85,13 +91,13 @@ impl Progress {
         !self.bar.is_hidden()
     }
 
-    /// One more file of so many bytes is to be copied.
-    pub fn expect(&self, bytes: u64) {
-        if self.expected_files.fetch_add(1, Ordering::Relaxed) == 0 {
-            set_style(&self.bar, MEASURING);
-        }
+    /// The whole is counted: so many files and bytes. Only then is it shown how much is left; a part of the count would
+    /// promise an end that is not one.
+    pub fn expect(&self, files: u64, bytes: u64) {
+        self.expected_files.store(files, Ordering::Relaxed);
+        self.bar.set_length(bytes);
+        set_style(&self.bar, MEASURING);
         self.tell_files();
-        self.bar.inc_length(bytes);
     }
 
     /// Bytes were copied.
@@ -186,5 +192,81 @@ impl Progress {
 fn set_style(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Mutex;
+
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// A terminal that keeps what is drawn last.
+    #[derive(Debug, Default, Clone)]
+    struct Screen(Arc<Mutex<String>>);
+
+    impl Screen {
+        fn put(&self, text: &str) -> io::Result<()> {
+            self.0.lock().expect("no holder panics").push_str(text);
+            Ok(())
+        }
+
+        fn line(&self) -> String {
+            self.0.lock().expect("no holder panics").trim().to_owned()
+        }
+    }
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            80
+        }
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.put(text)
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.put(text)
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            self.0.lock().expect("no holder panics").clear();
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_shown_once_the_whole_is_counted() {
+        let screen = Screen::default();
+        let target = ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), DRAWN_PER_SECOND);
+        let progress = Progress::on(target, None);
+        let copy = || {
+            progress.moved(1 << 20);
+            progress.done(&progress.files);
+            progress.bar.force_draw();
+            screen.line()
+        };
+        copy();
+        let counting = copy();
+        assert!(counting.ends_with("2.00 MiB 2 files"), "{counting:?}");
+        progress.expect(8, 8 << 20);
+        let counted = copy();
+        assert!(counted.contains("3.00 MiB/8.00 MiB 3/8 files"), "{counted:?}");
+        assert!(counted.ends_with("left"), "{counted:?}");
     }
 }
