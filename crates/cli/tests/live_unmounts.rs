@@ -390,3 +390,35 @@ fn acltype_takes_effect_on_what_is_mounted() {
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+#[test]
+fn mounting_all_fails_where_the_device_of_fuse_is_missing() {
+    let Some(live) = Live::with_tank(128) else { return };
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can take the device away");
+    }
+    live.signal("-TERM");
+    // A device that nothing serves, in a namespace of its own; it keeps no mounts of other tests.
+    let script = "grep ' fuse' /proc/self/mounts | cut -d ' ' -f 2 | xargs -r umount -l 2>/dev/null; \
+        mknod \"$0\" c 240 4095 && mount --bind \"$0\" /dev/fuse && exec \"$@\"";
+    for words in [&["zfs", "mount", "-a"][..], &["zfs", "mount", "tank"]] {
+        let plain = live.command(words);
+        let mut hidden = Command::new("unshare");
+        let node = live.path(&format!("no-fuse-{}", words.len() + words[2].len()));
+        hidden.args(["-m", "--propagation", "private", "sh", "-c", script]).arg(node);
+        hidden.arg(plain.get_program()).args(plain.get_args());
+        plain.get_envs().for_each(|(name, value)| {
+            match value {
+                Some(value) => hidden.env(name, value),
+                None => hidden.env_remove(name),
+            };
+        });
+        let done = bed::Done::from(hidden.output().expect("it starts"));
+        assert!(done.status == 1 && done.err.contains("/dev/fuse"), "{words:?}: {done:?}");
+        assert_eq!(done.err.matches("modprobe fuse").count(), 1, "it is said once: {done:?}");
+    }
+    live.run(&["zfs", "mount", "-a"]).good();
+    assert_eq!(live.get("mounted", "tank"), "yes");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}

@@ -100,7 +100,6 @@ fn another_user_sees_what_root_sees_and_changes_nothing() {
         &["zpool", "list", "-v"],
         &["zpool", "status", "-v", "tank"],
         &["zpool", "get", "size,health", "tank"],
-        &["zfs", "mount"],
         &["zfs", "upgrade"],
         &["zpool", "upgrade"],
     ] {
@@ -109,6 +108,12 @@ fn another_user_sees_what_root_sees_and_changes_nothing() {
             shared.visitor(words).good() == shared.root(words).good()
         });
     }
+    // The mounts of other tests come and go meanwhile.
+    let here = shared.live.text("mnt");
+    let own = |list: String| list.lines().filter(|line| line.contains(&here)).collect::<Vec<_>>().join("\n");
+    let seen = own(shared.visitor(&["zfs", "mount"]).good());
+    assert_eq!(seen, own(shared.root(&["zfs", "mount"]).good()));
+    assert_eq!(seen.lines().count(), 2, "{seen}");
     let point = shared.live.text("mnt/fs");
     assert_eq!(shared.visitor(&["zfs", "list", "-Ho", "name", &point]).good(), "tank/fs\n");
     assert!(shared.visitor(&["zpool", "iostat", "-H", "tank"]).good().starts_with("tank\t"));

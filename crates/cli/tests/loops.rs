@@ -121,3 +121,41 @@ fn usage_of_folders_adds_up_from_below() {
     let alone = bed.run(&["-d", "tank.img", "du", "-s", "tank/fs:/"]).good();
     assert_eq!(alone, format!("{}\ttank/fs:/\n", of(3)));
 }
+
+#[test]
+fn usage_of_a_dataset_includes_the_datasets_below_it() {
+    let bed = Bed::with_tank(128, &["compression=off", "recordsize=4K"]);
+    craft(&bed, |fs| {
+        file(fs, fs.root(), b"own", 0o644, &[1; 4096]);
+    });
+    bed.run(&["-d", "tank.img", "zfs", "create", "-p", "tank/fs/mid/leaf"]).good();
+    bed.run(&["-d", "tank.img", "zfs", "create", "-sV", "1M", "tank/fs/volume"]).good();
+    bed.run(&["-d", "tank.img", "zfs", "snapshot", "tank/fs/mid@one"]).good();
+    std::fs::write(bed.path("inner"), [2; 20480]).expect("written");
+    bed.run(&["-d", "tank.img", "cp", "inner", "tank/fs/mid/leaf:/"]).good();
+    let rows = |words: &[&str]| -> Vec<(String, u64, u64)> {
+        let out = bed.run(&[&["-d", "tank.img", "usage", "--json"], words].concat()).good();
+        let row = |line: &str| {
+            let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let number = |name: &str| row[name].as_u64().expect("a number");
+            (row["name"].as_str().expect("a name").to_owned(), number("size"), number("files"))
+        };
+        out.lines().map(row).collect()
+    };
+    assert_eq!(rows(&["tank/fs"]), [("tank/fs:/".into(), 24576, 2), ("tank/fs/mid:/".into(), 20480, 1)]);
+    let deep = rows(&["-a", "--depth", "3", "tank/fs:/"]);
+    let names: Vec<_> = deep.iter().map(|row| row.0.as_str()).collect();
+    let all = ["tank/fs:/", "tank/fs/mid:/", "tank/fs/mid/leaf:/", "tank/fs/mid/leaf:/inner", "tank/fs:/own"];
+    assert_eq!(names.len(), all.len(), "{names:?}");
+    assert!(all.iter().all(|name| names.contains(name)) && names[0] == all[0], "{names:?}");
+    assert_eq!(rows(&["-x", "tank/fs"]), [("tank/fs:/".into(), 4096, 1)]);
+    // The file came after the snapshot, and the dataset below has no snapshot of this name.
+    assert_eq!(rows(&["tank/fs/mid@one"]), [("tank/fs/mid@one:/".into(), 0, 0)]);
+    let du = bed.run(&["-d", "tank.img", "du", "tank/fs"]).good();
+    let paths: Vec<_> = du.lines().filter_map(|line| line.split_once('\t')).map(|(_, path)| path).collect();
+    assert_eq!(paths, ["tank/fs/mid/leaf:/", "tank/fs/mid:/", "tank/fs:/"]);
+    let sizes: Vec<u64> = du.lines().filter_map(|line| line.split_once('\t')?.0.parse().ok()).collect();
+    assert!(sizes[0] >= 20 && sizes[1] > sizes[0] && sizes[2] >= sizes[1] + 4, "{du}");
+    let alone = bed.run(&["-d", "tank.img", "du", "-sx", "tank/fs"]).good();
+    assert!(alone.split_once('\t').and_then(|(size, _)| size.parse::<u64>().ok()).expect("a number") < 20);
+}

@@ -8,7 +8,7 @@ use pool::props::Value;
 use pool::{LivelistRules, NewFilesystem, Options};
 use sim::{Cuts, Machine, Story, seeds};
 use storage::host::{Entropy, SeededEntropy};
-use zpl::{FileKind, Filesystem, NewNode, ObjectId, XattrMode};
+use zpl::{FileKind, Filesystem, NewNode, ObjectId, Place, XattrMode};
 
 const BASE: &str = "tank/base";
 const CLONE: &str = "tank/clone";
@@ -175,6 +175,80 @@ fn a_livelist_gets_parts_and_is_condensed_and_its_clone_is_freed_by_it() {
         assert!(empty + waiting / 2 < full, "{empty} of {full} bytes are still allocated");
         zdb::expect_pleased(&mut story);
     }
+}
+
+/// A file of 20 records in the clone of a dataset has other names for its blocks: files that were made by block cloning.
+fn share_blocks(story: &mut Story, round: usize) {
+    let fs = open(story, CLONE);
+    let from = |name: &[u8]| Place { fs: &fs, id: fs.resolve(name, false).unwrap(), offset: 0 };
+    let source = create(&fs, &format!("source {round}"));
+    let mut data = vec![0; 20 << 12];
+    SeededEntropy::new(round as u64).fill(&mut data);
+    fs.write(source, 0, &data).unwrap();
+    story.pool().sync().unwrap();
+    // Two of the copies are of one txg, so that the list has equal pointers. Blocks older than the clone are shared, too.
+    for n in 0..2 {
+        let copy = create(&fs, &format!("copy {round} {n}"));
+        let place = Place { fs: &fs, id: source, offset: 0 };
+        assert_eq!(fs.clone_range(place, (copy, 0), 20 << 12).unwrap(), 20 << 12);
+        let old = create(&fs, &format!("old {round} {n}"));
+        assert_eq!(fs.clone_range(from(b"/large"), (old, 0), 40 << 12).unwrap(), 40 << 12);
+    }
+    story.pool().sync().unwrap();
+    let late = create(&fs, &format!("late {round}"));
+    assert_eq!(
+        fs.clone_range(from(format!("/copy {round} 0").as_bytes()), (late, 0), 20 << 12).unwrap(),
+        20 << 12
+    );
+    // One of equal pointers goes, then the block's first name, then a part of the other.
+    fs.unlink(fs.root(), format!("copy {round} 0").as_bytes()).unwrap();
+    story.pool().sync().unwrap();
+    fs.unlink(fs.root(), format!("source {round}").as_bytes()).unwrap();
+    fs.write(fs.resolve(format!("/copy {round} 1").as_bytes(), false).unwrap(), 3 << 12, &[9; 5 << 12])
+        .unwrap();
+    fs.truncate(fs.resolve(format!("/old {round} 0").as_bytes(), false).unwrap(), 7 << 12).unwrap();
+    drop(fs);
+    story.forget_unasked_syncs();
+    story.write("/kept", format!("shared {round}")).sync();
+    expect_sound(story);
+}
+
+#[test]
+fn a_clone_in_which_files_share_blocks_keeps_a_livelist_and_is_freed_by_it() {
+    let sharing = Machine { features: Machine::cloning().features, ..machine() };
+    let mut story = with_base(sharing, 6, &[]);
+    let before = story.pool().info().space.allocated;
+    clone(&mut story, &[]);
+    for round in 0..4 {
+        share_blocks(&mut story, round);
+        if round % 2 == 1 {
+            zdb::expect_pleased(&mut story);
+            story.reboot();
+            story.forget_unasked_syncs();
+        }
+    }
+    assert!(parts(&story).iter().any(|(_, freed)| *freed > 0), "{:?}", parts(&story));
+    let full = story.pool().info().space.allocated;
+    story.pool().destroy_dataset(CLONE).unwrap();
+    story.forget_unasked_syncs();
+    for _ in 0..3 {
+        expect_sound(&mut story);
+        zdb::expect_pleased(&mut story);
+        story.reboot();
+        story.pool().sync().unwrap();
+        story.forget_unasked_syncs();
+    }
+    assert!(settle(&mut story) > 0);
+    story.sync().sync().sync();
+    let empty = story.pool().info().space.allocated;
+    assert!(empty < before + (full - before) / 4, "{before}, {full}, {empty} bytes are allocated");
+    // What the clone shared with its origin is still there.
+    let base = open(&story, BASE);
+    let large = base.resolve(b"/large", false).unwrap();
+    let mut data = vec![0; 900_000];
+    assert_eq!(base.read(large, 0, &mut data).unwrap(), data.len());
+    drop(base);
+    zdb::expect_pleased(&mut story);
 }
 
 #[test]

@@ -163,7 +163,9 @@ fn elsewhere(call: &Typed<Options>, name: Option<&str>, console: &mut Console) -
         }
     }
     if mounted_at_start {
-        return Ok(());
+        // Where nothing can be mounted there is no server, and the reason was given.
+        let runs = client::server_of(&pools[0], call.around)?.is_some();
+        return if runs { Ok(()) } else { Err(Failure::Ended(1)) };
     }
     let turns = match name {
         Some(name) => vec![(pool_of(name).to_owned(), call.args.operands.clone())],

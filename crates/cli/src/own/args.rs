@@ -215,6 +215,9 @@ pub struct Du {
     /// Only the total of each operand.
     #[arg(short, long)]
     pub summarize: bool,
+    /// Stay in the dataset: leave out the datasets below it.
+    #[arg(short = 'x', long = "one-file-system")]
+    pub one_dataset: bool,
     /// Sizes such as 1.5M, not in units of 1024 bytes.
     #[arg(short = 'h', long)]
     pub human_readable: bool,

@@ -10,7 +10,6 @@ use super::list::{mode_text, time_text};
 use super::{Cat, Du, Stat, manifest, sums};
 use crate::around::Surroundings;
 use crate::files::pools::{Pools, refused};
-use crate::files::walk::{Order, Walk};
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::{Console, counted, quoted};
@@ -121,24 +120,19 @@ pub fn stat(stat: &Stat, around: &Surroundings, console: &mut Console) -> Result
     pools.finish()
 }
 
-/// Carries out `du`: space in units of 1024 bytes, folders after what is in them.
+/// Carries out `du`: space in units of 1024 bytes, folders and datasets after what is in them.
 ///
 /// # Errors
 /// As [`cat`].
 pub fn du(du: &Du, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let pools = Pools::open(du.places.iter().map(|place| (place, Intent::Files)), around)?;
     for place in &du.places {
-        let fs = pools.filesystem(place, Intent::Files)?;
-        let walk = fs.resolve(&place.path, false).and_then(|id| Walk::new(&fs, id, true, Order::Backward));
-        match walk {
-            Ok(walk) => sums::add_up(place, &fs, walk, console, |console, found| {
-                if found.depth == 0 || found.is_dir && !du.summarize {
-                    line(du, console, found.sum.disk, &found.path)?;
-                }
-                Ok(())
-            })?,
-            Err(error) => console.complain(refused("read", place, error))?,
-        }
+        sums::of_place((place, &pools), du.one_dataset, console, |console, found| {
+            if found.depth == 0 || found.is_dir && !du.summarize {
+                line(du, console, found.sum.disk, &found.path)?;
+            }
+            Ok(())
+        })?;
     }
     pools.finish()
 }

@@ -1,15 +1,18 @@
 //! The space that folders and files take: the walk that `cenote du` and `cenote usage` share.
 //!
-//! From:   a walk through a dataset or a snapshot, in which a folder comes after its contents.
+//! From:   walks through datasets or snapshots, in which a folder comes after its contents.
 //! To:     a sum for each file and each folder. Memory grows with the depth of the tree and the number of files with several
 //!         names.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use pool::props::DatasetKind;
 use zpl::{FileKind, Filesystem};
 
-use crate::files::walk::Walk;
+use crate::files::pools::{Pools, refused};
+use crate::files::walk::{Order, Walk};
 use crate::messages::Failure;
+use crate::open::Intent;
 use crate::out::{Console, quoted};
 use crate::place::PoolPath;
 
@@ -51,12 +54,103 @@ pub struct Line {
     pub sum: Sum,
 }
 
+/// Calls `found` for each file and each folder of `place`, a folder after its contents. A place that is a whole dataset is
+/// the top of the datasets below it, too, as if each were a folder of the one above, unless it is to stay `alone`. With a
+/// snapshot these are their snapshots of the same name; a dataset that has none was not there then. What cannot be read is
+/// complained about and left out.
+///
+/// # Errors
+/// Those of `found`; `place` itself cannot be opened.
+pub fn of_place(
+    (place, pools): (&PoolPath, &Pools),
+    alone: bool,
+    console: &mut Console,
+    mut found: impl FnMut(&mut Console, Line) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let top = pools.filesystem(place, Intent::Files)?;
+    let mut tree = Tree::default();
+    for (place, depth) in if alone { Vec::new() } else { datasets_below(place, pools)? } {
+        match pools.filesystem(&place, Intent::Files) {
+            Ok(fs) => tree.add((&place, depth), &fs, console, &mut found)?,
+            Err(error) => {
+                console.complain(error)?;
+                tree.leave(&place, Sum::default());
+            }
+        }
+    }
+    tree.add((place, 0), &top, console, &mut found)
+}
+
+/// What is in the datasets below those whose turn is still to come, by the names of the latter.
+#[derive(Default)]
+struct Tree(HashMap<String, Sum>);
+
+impl Tree {
+    /// Adds up a dataset that is `depth` levels below the place that the user named. All below it were added up before.
+    fn add(
+        &mut self,
+        (place, depth): (&PoolPath, usize),
+        fs: &Filesystem,
+        console: &mut Console,
+        found: &mut impl FnMut(&mut Console, Line) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let below = self.0.get(&place.dataset).copied().unwrap_or_default();
+        let mut own = Sum::default();
+        let walk = fs.resolve(&place.path, false).and_then(|id| Walk::new(fs, id, true, Order::Backward));
+        match walk {
+            Ok(walk) => add_up(place, fs, walk, console, |console, mut line| {
+                if line.depth == 0 {
+                    own = line.sum;
+                    line.sum.add(below);
+                }
+                line.depth += depth;
+                found(console, line)
+            })?,
+            Err(error) => console.complain(refused("read", place, error))?,
+        }
+        self.leave(place, own);
+        Ok(())
+    }
+
+    /// Adds what is in a dataset, and what is below it, to what is below the dataset that it is in.
+    fn leave(&mut self, place: &PoolPath, own: Sum) {
+        let mut whole = self.0.remove(&place.dataset).unwrap_or_default();
+        whole.add(own);
+        if let Some((parent, _)) = place.dataset.rsplit_once('/') {
+            self.0.entry(parent.to_owned()).or_default().add(whole);
+        }
+    }
+}
+
+/// The file systems below a place that is a whole dataset, with the number of levels from there; each before the one it is
+/// in.
+fn datasets_below(place: &PoolPath, pools: &Pools) -> Result<Vec<(PoolPath, usize)>, Failure> {
+    if place.path.iter().any(|byte| !b"/.".contains(byte)) {
+        return Ok(Vec::new());
+    }
+    let pool = pools.pool(place);
+    let all = pool.list(&place.dataset, None, false).map_err(|error| {
+        Failure::refused(format!("cannot read the datasets below '{}': {error}", place.dataset))
+    })?;
+    let levels = |name: &str| name.matches('/').count();
+    let mut datasets = Vec::new();
+    for info in all.into_iter().skip(1).filter(|info| info.kind != DatasetKind::Volume) {
+        let depth = levels(&info.name) - levels(&place.dataset);
+        let inner = PoolPath { dataset: info.name, snapshot: place.snapshot.clone(), path: b"/".to_vec() };
+        if inner.snapshot.is_none() || pool.dataset(&inner.dataset_name()).is_ok() {
+            datasets.push((inner, depth));
+        }
+    }
+    datasets.reverse();
+    Ok(datasets)
+}
+
 /// Calls `found` for each file and each folder of `walk`, a folder after its contents. A file with several names counts once.
 /// An entry that cannot be read is complained about and left out.
 ///
 /// # Errors
 /// Those of `found`; the walk ends at the first.
-pub fn add_up(
+fn add_up(
     place: &PoolPath,
     fs: &Filesystem,
     walk: Walk,

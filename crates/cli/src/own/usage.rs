@@ -7,13 +7,11 @@
 use clap::Args;
 use pool::props::number::nice_bytes;
 use serde_json::json;
-use zpl::Filesystem;
 
 use super::args::read_path;
 use super::sums::{self, Line};
 use crate::around::Surroundings;
-use crate::files::pools::{Pools, refused};
-use crate::files::walk::{Order, Walk};
+use crate::files::pools::Pools;
 use crate::messages::Failure;
 use crate::open::Intent;
 use crate::out::{Console, quoted};
@@ -26,7 +24,7 @@ const LINES_MAX: usize = 100_000;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 SIZE is how long the files are, DISK what they take in the pool with their metadata and copies, RATIO the first over the \
-second. Holes in files count as saved. Blocks that snapshots or clones share are counted where they are found.
+second. Holes in files count as saved. A dataset below another counts as a folder in it. Blocks that snapshots or clones share are counted where they are found.
 
 Examples:
   cenote usage tank/home
@@ -39,6 +37,9 @@ pub struct Usage {
     /// Files, too.
     #[arg(short, long)]
     pub all: bool,
+    /// Stay in the dataset: leave out the datasets below it.
+    #[arg(short = 'x', long = "one-file-system")]
+    pub one_dataset: bool,
     /// One JSON object per line of the table, in bytes.
     #[arg(long)]
     pub json: bool,
@@ -57,33 +58,22 @@ pub fn run(args: &Usage, around: &Surroundings, console: &mut Console) -> Result
         console.line("   SIZE    DISK   RATIO     FILES  NAME")?;
     }
     for place in &args.places {
-        let fs = pools.filesystem(place, Intent::Files)?;
-        let walk = fs.resolve(&place.path, false).and_then(|id| Walk::new(&fs, id, true, Order::Backward));
-        match walk {
-            Ok(walk) => {
-                let mut lines = gather(args, place, &fs, walk, console)?;
-                // The top comes last from the walk, and stands first.
-                let top = lines.pop();
-                lines.sort_by(|a, b| b.sum.disk.cmp(&a.sum.disk).then_with(|| a.path.cmp(&b.path)));
-                for line in top.iter().chain(&lines) {
-                    console.line(&shown(args, line))?;
-                }
-            }
-            Err(error) => console.complain(refused("read", place, error))?,
+        let mut lines = gather(args, (place, &pools), console)?;
+        // The place itself stands first.
+        lines.sort_by(|a, b| {
+            let by_size = || b.sum.disk.cmp(&a.sum.disk).then_with(|| a.path.cmp(&b.path));
+            (a.depth > 0).cmp(&(b.depth > 0)).then_with(by_size)
+        });
+        for line in &lines {
+            console.line(&shown(args, line))?;
         }
     }
     pools.finish()
 }
 
-fn gather(
-    args: &Usage,
-    place: &PoolPath,
-    fs: &Filesystem,
-    walk: Walk,
-    console: &mut Console,
-) -> Result<Vec<Line>, Failure> {
+fn gather(args: &Usage, place: (&PoolPath, &Pools), console: &mut Console) -> Result<Vec<Line>, Failure> {
     let mut lines = Vec::new();
-    sums::add_up(place, fs, walk, console, |_, line| {
+    sums::of_place(place, args.one_dataset, console, |_, line| {
         let is_shown = line.depth == 0 || line.depth <= args.depth && (line.is_dir || args.all);
         if is_shown && (line.depth == 0 || lines.len() < LINES_MAX) {
             lines.push(line);
