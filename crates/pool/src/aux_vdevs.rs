@@ -72,9 +72,6 @@ pub struct AuxVdev {
     pub used_by: Option<String>,
 }
 
-/// Kind of a spare that is space on the devices of a draid vdev.
-const DSPARE: &str = "dspare";
-
 /// More of them no pool has.
 const COUNT_MAX: usize = 1024;
 
@@ -133,7 +130,7 @@ fn read(mos: &Mos) -> Result<Vec<AuxVdev>> {
         for vdev in list.get_lists(kind.list()).unwrap_or_default().iter().take(COUNT_MAX) {
             let config = VdevConfig::from_nvlist(vdev).map_err(Error::corrupt(id))?;
             if seen.insert(config.guid) {
-                let is_distributed = config.kind.as_str() == DSPARE;
+                let is_distributed = config.kind == VdevKind::DistributedSpare;
                 all.push(AuxVdev {
                     kind,
                     config,
@@ -268,7 +265,7 @@ impl NewAux {
         if self.kind == AuxKind::Spare {
             entry.insert("is_spare", 1u64);
         }
-        if self.config.kind.as_str() == DSPARE {
+        if self.config.kind == VdevKind::DistributedSpare {
             entry.insert("ashift", u64::from(self.ashift));
         }
         entry
@@ -280,7 +277,7 @@ pub(crate) fn distributed_spares(config: &VdevConfig, guid: &dyn Fn() -> Guid) -
     let VdevKind::Draid { nparity, nspares, .. } = config.kind else { return Vec::new() };
     let ashift = config.top.as_ref().map_or(0, |top| top.ashift);
     let spare = |number: u64| {
-        let mut spare = VdevConfig::new(VdevKind::Other(DSPARE.to_owned()), 0, guid());
+        let mut spare = VdevConfig::new(VdevKind::DistributedSpare, 0, guid());
         spare.path = Some(format!("draid{nparity}-{}-{number}", config.id).into_bytes());
         spare.whole_disk = Some(true);
         spare.extra.insert("top_guid", config.guid.0);

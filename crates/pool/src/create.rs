@@ -27,14 +27,12 @@ use crate::multihost::PROPERTY;
 use crate::new_vdevs::{Layout, NewTop, make_anonymous, new_device};
 use crate::options::Options;
 use crate::pool::{Info, Inner, Pool};
-use crate::space_maps::MapTable;
 use crate::state::{Parts, SyncState, Syncing};
 use crate::treater::AUTOTRIM;
 use crate::{Error, Result, aux_vdevs, bpobj, history, labels, new_vdevs, props, version};
 
 /// Host name in labels that must not name the machine.
 const ANYWHERE: &str = "localhost";
-/// Key in the ZAP of a top-level vdev for what is allocated there, and its value for intent logs (12 §1.1).
 /// Checksum salts have 32 bytes.
 const SALT: usize = 32;
 
@@ -97,6 +95,32 @@ impl CreateSpec {
         }
     }
 
+    /// Refuses what no pool can be, or none with these features.
+    fn check(&self) -> Result<()> {
+        props::names::check_pool(&self.name, false)
+            .map_err(|why| Error::BadPoolName { name: self.name.clone(), why })?;
+        if !version::is_known(self.version) {
+            return Err(Error::Unsupported(format!("pools of version {}", self.version)));
+        }
+        if !self.caches.is_empty() {
+            version::check(self.version, version::CACHES)?;
+        }
+        if self.tops.iter().all(|top| top.class != Class::Normal) {
+            return Err(Error::Unsupported("a pool without a device for data".into()));
+        }
+        let is_enabled = |feature: &Feature| self.features.iter().any(|other| other.guid == feature.guid);
+        if !is_enabled(&features::ALLOCATION_CLASSES)
+            && self.tops.iter().any(|top| new_vdevs::is_counted(top.class))
+        {
+            return Err(Error::NoClasses);
+        }
+        if !is_enabled(&features::DRAID) && self.tops.iter().any(|top| matches!(top.layout, Layout::Draid(_)))
+        {
+            return Err(Error::NoDraid);
+        }
+        Ok(())
+    }
+
     /// The devices of all top-level vdevs.
     fn disks(&self) -> impl Iterator<Item = &Arc<dyn Disk>> {
         self.tops.iter().flat_map(|top| &top.disks)
@@ -109,38 +133,21 @@ impl CreateSpec {
     }
 }
 
-impl Pool {
-    /// Creates a pool. Everything that the devices held before is lost.
-    ///
-    /// # Errors
-    /// A device is too small or cannot be written. All devices are checked before the first one is written. If a
-    /// later write fails, the labels of the devices that were written are wiped, so that no half-made pool is left.
-    pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
-        props::names::check_pool(&spec.name, false)
-            .map_err(|why| Error::BadPoolName { name: spec.name.clone(), why })?;
-        if !version::is_known(spec.version) {
-            return Err(Error::Unsupported(format!("pools of version {}", spec.version)));
-        }
-        if !spec.caches.is_empty() {
-            version::check(spec.version, version::CACHES)?;
-        }
+/// The vdevs of a new pool, before anything is written.
+struct Planned {
+    /// The tree of the top-level vdevs.
+    root: VdevConfig,
+    tops: Vec<TopVdev>,
+    /// Caches and spares.
+    aux: Vec<NewAux>,
+}
+
+impl Planned {
+    fn of(spec: &CreateSpec, options: &Options) -> Result<Planned> {
         let entropy = options.host.entropy.clone();
         let guid = move || Guid(entropy.u64().max(1));
-        let pool_guid = guid();
-        let mut root = VdevConfig::new(VdevKind::Root, 0, pool_guid);
+        let mut root = VdevConfig::new(VdevKind::Root, 0, guid());
         root.create_txg = Some(Txg::INITIAL);
-        if spec.tops.iter().all(|top| top.class != Class::Normal) {
-            return Err(Error::Unsupported("a pool without a device for data".into()));
-        }
-        let is_enabled =
-            spec.features.iter().any(|feature| feature.guid == features::ALLOCATION_CLASSES.guid);
-        if !is_enabled && spec.tops.iter().any(|top| new_vdevs::is_counted(top.class)) {
-            return Err(Error::NoClasses);
-        }
-        let is_enabled = spec.features.iter().any(|feature| feature.guid == features::DRAID.guid);
-        if !is_enabled && spec.tops.iter().any(|top| matches!(top.layout, Layout::Draid(_))) {
-            return Err(Error::NoDraid);
-        }
         let (mut tops, mut distributed, mut devices) = (Vec::new(), Vec::new(), 0);
         for (id, new) in (0..).zip(&spec.tops) {
             let (mut config, top) = new.build(id, &guid, spec.ashift)?;
@@ -163,8 +170,21 @@ impl Pool {
         }
         // These have no devices: they come behind those that do.
         aux.extend(distributed);
+        Ok(Planned { root, tops, aux })
+    }
+}
+
+impl Pool {
+    /// Creates a pool. Everything that the devices held before is lost.
+    ///
+    /// # Errors
+    /// A device is too small or cannot be written. All devices are checked before the first one is written. If a
+    /// later write fails, the labels of the devices that were written are wiped, so that no half-made pool is left.
+    pub fn create(spec: CreateSpec, options: Options) -> Result<Pool> {
+        spec.check()?;
+        let planned = Planned::of(&spec, &options)?;
         let touched: Vec<_> = spec.disks().chain(spec.aux_disks().map(|(_, disk)| disk)).cloned().collect();
-        let made = Pool::create_on(spec, options, root, tops, aux);
+        let made = Pool::create_on(spec, options, planned);
         if made.is_err() {
             touched.iter().for_each(|disk| drop(labels::clear(disk)));
         }
@@ -172,13 +192,8 @@ impl Pool {
     }
 
     /// Creates a pool on devices that passed the checks.
-    fn create_on(
-        spec: CreateSpec,
-        options: Options,
-        root: VdevConfig,
-        tops: Vec<TopVdev>,
-        aux: Vec<NewAux>,
-    ) -> Result<Pool> {
+    fn create_on(spec: CreateSpec, options: Options, planned: Planned) -> Result<Pool> {
+        let Planned { root, tops, aux } = planned;
         label_devices(&spec, &aux)?;
         let storage = Arc::new(Storage::new(Vdevs::new(tops), options.storage(options.io_threads)));
         let config = config_of(&spec, &options, root);
@@ -262,30 +277,8 @@ fn before_first(
         let spec = vdev_spec(top);
         allocator.add_vdev(spec, std::iter::empty()).map_err(Error::corrupt(ObjectId(0)))?;
     }
-    Ok(SyncState {
-        allocator,
-        table: MapTable::default(),
-        logs: Default::default(),
-        ddt: Default::default(),
-        brt: Default::default(),
-        features: None,
-        listed: Default::default(),
-        config,
-        config_object: ObjectId(0),
-        config_dirty: true,
-        uberblock: before_all(spec.version, synced),
-        mos_delta: Default::default(),
-        keeping: Default::default(),
-        evacuating: None,
-        reflow: None,
-        condensing: None,
-        passing: None,
-        leaving: Vec::new(),
-        freeing: false,
-        fresh: false,
-        new_salt: Some(salt),
-        name_on_disk: None,
-    })
+    let before = SyncState::at_rest(allocator, config, before_all(spec.version, synced));
+    Ok(SyncState { new_salt: Some(salt), ..before })
 }
 
 /// What everybody who uses a new pool shares: an empty MOS, and no space in use.

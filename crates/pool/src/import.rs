@@ -2,7 +2,6 @@
 //!
 //! Source: docs/format/01-labels-uberblock.md §4.3, §5.1; 10-create-checklist.md §F.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dmu::{DirtyBudget, Objset, zap};
@@ -11,16 +10,13 @@ use format::scan::{Scan, ScanState};
 use format::uberblock::Uberblock;
 use format::{ByteOrder, ObjectId, Txg, VdevId};
 use storage::Storage;
-use storage::allocator::{Allocator, METASLABS_MAX};
+use storage::allocator::Allocator;
 use storage::host::{Access, Disk};
 
-use crate::brt::Brt;
 use crate::checkpoint::{self, Keeping};
-use crate::create::vdev_spec;
-use crate::ddt::Ddt;
 use crate::discover::Found;
 use crate::elsewhere::{begin_multihost, is_multihost};
-use crate::evacuation;
+use crate::evacuation::{self, Evacuating};
 use crate::features::Features;
 use crate::labels;
 use crate::mos::Mos;
@@ -33,11 +29,12 @@ use crate::pool::{Info, Inner, Pool};
 use crate::props::names;
 use crate::redundancy;
 use crate::reflow::{self, Reflow};
-use crate::space_maps::{self, Logs, MapTable, Source};
+use crate::space_maps::{Logs, MapTable, Source};
 use crate::state::{Parts, SyncState};
+use crate::tables::{goes_on_freeing, load_space, references};
 use crate::zil::recover;
-use crate::{Error, Result, bpobj, bptree, history};
-use dsl::{info, livelist};
+use crate::{Error, Result, history};
+use dsl::info;
 
 /// Facts about a pool that is being imported, from its devices and its MOS.
 struct Read {
@@ -134,7 +131,7 @@ impl Read {
             return Ok(Some(format!("it uses {all}, which this version of cenote does not write")));
         }
         // Its blocks lie in the spare space of the other devices, where this build neither reads nor writes them.
-        if config.tree.walk().any(|vdev| matches!(&vdev.kind, VdevKind::Other(kind) if kind == "dspare")) {
+        if config.tree.walk().any(|vdev| vdev.kind == VdevKind::DistributedSpare) {
             return Ok(Some("a distributed spare fills in for one of its devices".into()));
         }
         if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
@@ -207,6 +204,89 @@ impl Read {
     }
 }
 
+/// The space of a pool that is being imported, and what goes on with it.
+struct Loaded {
+    /// The last txg on the disks.
+    synced: Txg,
+    allocator: Allocator,
+    table: MapTable,
+    logs: Logs,
+    keeping: Keeping,
+    evacuating: Option<Evacuating>,
+}
+
+impl Loaded {
+    fn of(read: &Read, options: &Options) -> Result<Loaded> {
+        // The numbers of discarded txgs are not used again, because two states on the devices must not have the same txg.
+        let synced = options.state.as_ref().map_or(read.opened.uberblock.txg, |state| state.newest);
+        let (mut allocator, table, logs) = load_space(&read.mos, &read.storage, &read.config, synced)?;
+        allocator.force_ganging(options.force_ganging);
+        let keeping = Keeping::read(&read.mos, &read.config, read.features.as_ref())?;
+        allocator.keep_born_until(keeping.until());
+        let evacuating = evacuation::resume(&read.mos, &read.config, &mut allocator)?;
+        Ok(Loaded { synced, allocator, table, logs, keeping, evacuating })
+    }
+
+    /// The intent logs that a crash left, if the pool is written; their blocks are allocated. A pool whose logs cannot be claimed is not
+    /// written.
+    fn claim_logs(
+        &mut self,
+        inner: &mut Inner,
+        read: &Read,
+        options: &Options,
+    ) -> Result<Vec<recover::Found>> {
+        if inner.terms.read_only().is_some() {
+            return Ok(Vec::new());
+        }
+        let drop_known = drop_known(&read.opened, options)
+            .or_else(|| gives_logs_up(&read.storage, options).then_some(self.synced));
+        match claim_logs(inner, &mut self.allocator, &self.table, &self.logs, drop_known) {
+            Err(error @ Error::Replay { .. }) => {
+                inner.multihost.leave();
+                inner.terms.refuse(error.to_string());
+                Ok(Vec::new())
+            }
+            found => found,
+        }
+    }
+
+    /// What the sync thread begins with.
+    fn into_state(self, mut read: Read, inner: &Inner) -> Result<SyncState> {
+        let Loaded { mut allocator, table, logs, keeping, evacuating, .. } = self;
+        let freeing = goes_on_freeing(inner);
+        read.closed().iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
+        let listed = redundancy::listed(inner, &mut read.config, &read.opened.disks)?;
+        let (ddt, brt) = references(inner)?;
+        let condensing = Condensing::resume(&inner.mos, &read.config)?;
+        let reflow = Reflow::resume(&inner.mos, &read.config, &read.opened.uberblock)?;
+        Ok(SyncState {
+            table,
+            logs,
+            ddt,
+            brt,
+            features: read.features,
+            listed,
+            config_object: read.config_object,
+            keeping,
+            evacuating,
+            reflow,
+            condensing,
+            freeing,
+            fresh: true,
+            new_salt: read.new_salt,
+            ..SyncState::at_rest(allocator, read.config, read.opened.uberblock)
+        })
+    }
+}
+
+/// What is known of the space of the pool becomes what its users see.
+fn publish(inner: &Arc<Inner>, state: &SyncState, synced: Txg) {
+    crate::sync::publish(inner, state, synced);
+    let (allocatable, deferred) = (state.allocator.allocatable(), state.allocator.space().deferred);
+    let synced = inner.groups.lock().synced;
+    inner.groups.synced(synced, allocatable, deferred, state.freeing);
+}
+
 /// Sets the salt of the pool's checksums from disk. If there is none, makes a new one and returns it.
 fn set_salt(mos: &Mos, storage: &Storage, options: &Options) -> Result<Option<[u8; 32]>> {
     let salt = zap::lookup(&*mos.object(crate::mos::DIRECTORY)?, b"org.illumos:checksum_salt")?;
@@ -271,70 +351,15 @@ impl Pool {
         let (opened, watched) = watched_state(disks, &options)?;
         let mut read = Read::of(opened, &options)?;
         let refused = read.refused(&options)?;
-        // The numbers of discarded txgs are not used again, because two states on the devices must not have the same txg.
-        let synced = options.state.as_ref().map_or(read.opened.uberblock.txg, |state| state.newest);
-        let (mut allocator, table, logs) = load_space(&read.mos, &read.storage, &read.config, synced)?;
-        allocator.force_ganging(options.force_ganging);
+        let mut loaded = Loaded::of(&read, &options)?;
         let name_on_disk = read.rename(&options)?;
-        let closed = read.closed();
-        let keeping = Keeping::read(&read.mos, &read.config, read.features.as_ref())?;
-        allocator.keep_born_until(keeping.until());
-        let evacuating = evacuation::resume(&read.mos, &read.config, &mut allocator)?;
-        let mut inner = read.inner(&options, synced, &allocator, refused);
+        let mut inner = read.inner(&options, loaded.synced, &loaded.allocator, refused);
         begin_multihost(&inner, watched, &options)?;
-        let mut left = Vec::new();
-        if inner.terms.read_only().is_none() {
-            let drop_known = drop_known(&read.opened, &options)
-                .or_else(|| gives_logs_up(&read.storage, &options).then_some(synced));
-            match claim_logs(&inner, &mut allocator, &table, &logs, drop_known) {
-                Ok(found) => left = found,
-                Err(error @ (Error::Replay { .. } | Error::Unsupported(_))) => {
-                    inner.multihost.leave();
-                    inner.terms.refuse(match error {
-                        Error::Unsupported(why) => why,
-                        error => error.to_string(),
-                    });
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let freeing = inner.terms.read_only().is_none()
-            && is_freeing(&inner.mos).unwrap_or_else(|error| {
-                tracing::warn!(%error, "what waits to be freed cannot be read: it stays allocated");
-                false
-            });
-        closed.iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
-        let (space, allocatable) = (allocator.space(), allocator.allocatable());
-        let listed = redundancy::listed(&inner, &mut read.config, &read.opened.disks)?;
-        let (ddt, brt) = references(&inner)?;
-        let state = SyncState {
-            allocator,
-            table,
-            logs,
-            ddt,
-            brt,
-            features: read.features,
-            listed,
-            condensing: Condensing::resume(&inner.mos, &read.config)?,
-            reflow: Reflow::resume(&inner.mos, &read.config, &read.opened.uberblock)?,
-            passing: None,
-            config: read.config,
-            config_object: read.config_object,
-            config_dirty: true,
-            uberblock: read.opened.uberblock,
-            mos_delta: Default::default(),
-            keeping,
-            evacuating,
-            leaving: Vec::new(),
-            freeing,
-            fresh: true,
-            new_salt: read.new_salt,
-            name_on_disk,
-        };
+        let left = loaded.claim_logs(&mut inner, &read, &options)?;
+        let synced = loaded.synced;
+        let state = SyncState { name_on_disk, ..loaded.into_state(read, &inner)? };
         let inner = Arc::new(inner);
-        crate::sync::publish(&inner, &state, synced);
-        let synced = inner.groups.lock().synced;
-        inner.groups.synced(synced, allocatable, space.deferred, freeing);
+        publish(&inner, &state, synced);
         Pool::begin(inner, state, left, &options)
     }
 
@@ -493,97 +518,4 @@ fn unfinished(mos: &Mos) -> Result<Option<String>> {
         Err(error) => return Ok(Some(format!("its scan state is not understood: {error}"))),
     }
     crate::moved::unfinished(mos)
-}
-
-/// Metaslab arrays and logs. Metaslabs themselves load when they are needed.
-fn read_tables(mos: &Mos, storage: &Storage, config: &PoolConfig) -> Result<(MapTable, Logs)> {
-    let mut arrays = Vec::new();
-    let mut unflushed = BTreeMap::new();
-    let tops = storage.vdevs().tops();
-    for (vdev, top) in config.tree.children.iter().zip(tops) {
-        let Some(config) = vdev.top.as_ref().filter(|_| top.metaslab_shift > 0) else { continue };
-        let count = top.metaslab_count();
-        if count > METASLABS_MAX {
-            return Err(Error::corrupt(config.metaslab_array)(format::Corrupt::new(
-                "metaslabs of a vdev",
-                count,
-            )));
-        }
-        arrays.push((top.id, config.metaslab_array, top.metaslab_count()));
-        if let Some(txgs) = unflushed_txgs(mos, vdev, top.metaslab_count())? {
-            unflushed.insert(top.id, txgs);
-        }
-    }
-    let table = MapTable::load(&mos.objset, &arrays)?;
-    let logs = space_maps::load_logs(mos, tops, &unflushed)?;
-    Ok((table, logs))
-}
-
-impl Inner {
-    /// The space maps as they are on disk now.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn read_space_tables(&self) -> Result<(MapTable, Logs)> {
-        let config = self.info().config.clone();
-        read_tables(&self.mos, &self.storage, &config)
-    }
-}
-
-/// The allocator with the sums of all space maps.
-fn load_space(
-    mos: &Mos,
-    storage: &Storage,
-    config: &PoolConfig,
-    synced: Txg,
-) -> Result<(Allocator, MapTable, Logs)> {
-    let (table, logs) = read_tables(mos, storage, config)?;
-    let tops = storage.vdevs().tops();
-    let mut allocator = Allocator::new(synced);
-    for (id, (_, maps)) in &table.vdevs {
-        let top = &tops[*id as usize];
-        let mut allocated = Vec::with_capacity(maps.len());
-        for (metaslab, map) in maps.iter().enumerate() {
-            let logged = logs.get(&(*id, metaslab as u32)).map(|entries| space_maps::log_delta(entries));
-            let own = match map.0 {
-                0 => None,
-                _ => Some(space_maps::header(&mos.objset, *map)?.alloc),
-            };
-            let sum = match (own, logged) {
-                (None, None) => None,
-                (own, logged) => Some(own.unwrap_or(0) + logged.unwrap_or(0)),
-            };
-            allocated.push(sum.map(|bytes| bytes.max(0) as u64));
-        }
-        allocator.add_vdev(vdev_spec(top), allocated).map_err(Error::corrupt(ObjectId(0)))?;
-    }
-    Ok((allocator, table, logs))
-}
-
-/// The dedup tables and the tables of cloned blocks. A read-only import ignores tables that cannot be read.
-fn references(inner: &Inner) -> Result<(Ddt, Brt)> {
-    let mos = &inner.mos.objset;
-    let read = || Ok((Ddt::load(mos, inner.storage.vdevs())?, Brt::load(mos, inner.storage.vdevs())?));
-    match read() {
-        Err(error) if inner.terms.read_only().is_some() => {
-            tracing::warn!(%error, "how blocks are shared cannot be read");
-            Ok(Default::default())
-        }
-        found => found,
-    }
-}
-
-/// Whether blocks of destroyed datasets wait to be freed.
-fn is_freeing(mos: &Mos) -> Result<bool> {
-    let listed = mos.directory_object("free_bpobj")?.map(|list| bpobj::is_empty(mos, list)).transpose()?;
-    Ok(listed == Some(false) || bptree::is_there(mos)? || livelist::is_queued(mos)?)
-}
-
-fn unflushed_txgs(mos: &Mos, vdev: &VdevConfig, count: u64) -> Result<Option<Vec<u64>>> {
-    let Some(top_zap) = vdev.zap_top.filter(|id| id.0 != 0) else { return Ok(None) };
-    let key = b"com.delphix:ms_unflushed_phys_txgs";
-    let Some(array) = zap::lookup_u64(&*mos.object(top_zap)?, key)? else { return Ok(None) };
-    let mut raw = vec![0; count as usize * 8];
-    mos.object(ObjectId(array))?.read(0, &mut raw)?;
-    Ok(Some(raw.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes"))).collect()))
 }

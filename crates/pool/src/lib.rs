@@ -80,6 +80,7 @@ mod split;
 mod state;
 mod suspend;
 mod sync;
+mod tables;
 #[cfg(test)]
 mod tangles;
 mod terms;

@@ -74,7 +74,7 @@ pub(crate) fn note_old_copies<'a>(
 
 /// Why this top-level vdev is not written, although its layout is supported.
 fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
-    if vdev.walk().any(|below| matches!(&below.kind, VdevKind::Other(kind) if kind == "dspare")) {
+    if vdev.walk().any(|below| below.kind == VdevKind::DistributedSpare) {
         return Some("a distributed spare is in use".into());
     }
     // Guid 0 is that of no leaf.

@@ -5,13 +5,14 @@
 //! Source: docs/format/11-redundancy.md §11; 01-labels-uberblock.md §5.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dmu::zap;
 use format::Txg;
 use format::config::{PoolConfig, VdevConfig, VdevKind};
 use format::uberblock::Uberblock;
 use storage::layout::{Grown, Motion, Spread};
-use storage::{Storage, TopVdev};
+use storage::{Obstacle, Storage, TopVdev};
 
 use crate::Result;
 use crate::mos::Mos;
@@ -74,7 +75,39 @@ pub(crate) struct Reflow {
     /// What the ZAP of the vdev says of that.
     pub(crate) noted: u64,
     /// What a device refused in the last txg that was to move something.
-    pub(crate) obstacle: Option<String>,
+    pub(crate) obstacle: Option<Obstacle>,
+}
+
+/// What other threads learn of an expansion before it is in the MOS.
+#[derive(Debug, Default)]
+pub(crate) struct ReflowNews {
+    /// One has ended, and nobody has begun the scrub that is to follow.
+    ended: AtomicBool,
+    /// The last attempt to move sectors met an obstacle.
+    hindered: AtomicBool,
+}
+
+impl ReflowNews {
+    /// Sectors were moved, or an obstacle was met. For the sync thread.
+    pub(crate) fn tried(&self, obstacle: Option<&Obstacle>) {
+        self.hindered.store(obstacle.is_some(), Ordering::Release);
+    }
+
+    /// All sectors have moved. For the sync thread.
+    pub(crate) fn end(&self) {
+        self.tried(None);
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether an expansion has ended since the last call. One caller of all gets this answer.
+    pub(crate) fn take_ended(&self) -> bool {
+        self.ended.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether something kept sectors from moving when it was tried last.
+    pub(crate) fn is_hindered(&self) -> bool {
+        self.hindered.load(Ordering::Acquire)
+    }
 }
 
 /// The layout of a vdev whose sectors move.
@@ -155,6 +188,17 @@ pub(crate) fn refused(config: &PoolConfig, storage: &Storage, uberblock: &Uberbl
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_an_expansion_is_told_once_and_leaves_no_obstacle() {
+        let news = ReflowNews::default();
+        assert!(!news.take_ended() && !news.is_hindered());
+        news.tried(Some(&Obstacle::NotWhole));
+        assert!(news.is_hindered());
+        news.end();
+        assert!(!news.is_hindered());
+        assert!(news.take_ended() && !news.take_ended());
+    }
 
     #[test]
     fn the_word_of_an_uberblock_is_read_as_it_is_written() {

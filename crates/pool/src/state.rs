@@ -49,7 +49,7 @@ use crate::multihost::Multihost;
 use crate::obsolete::Condensing;
 use crate::open_datasets::OpenDatasets;
 use crate::options::Options;
-use crate::reflow::Reflow;
+use crate::reflow::{Reflow, ReflowNews};
 use crate::scrubber::Scrubber;
 use crate::sizes::Sizes;
 use crate::space_maps::{Logs, MapTable};
@@ -134,10 +134,8 @@ pub struct Inner {
     pub(crate) aux_disks: AuxDisks,
     /// How each leaf takes part.
     pub(crate) members: Members,
-    /// An expansion has ended, and nobody has begun the scrub that follows it.
-    pub(crate) expanded: AtomicBool,
-    /// A device refused to give or to take what was to be moved of a raidz vdev that is expanded.
-    pub(crate) reflow_refused: AtomicBool,
+    /// What the sync thread tells of the expansion of a raidz vdev.
+    pub(crate) reflow_news: ReflowNews,
     /// Keys of encrypted datasets that are loaded.
     pub(crate) keyring: Keyring,
 }
@@ -189,8 +187,7 @@ impl Inner {
             events: Events::default(),
             aux_disks: AuxDisks::new(aux_disks),
             members,
-            expanded: AtomicBool::default(),
-            reflow_refused: AtomicBool::default(),
+            reflow_news: ReflowNews::default(),
             keyring: Keyring::default(),
         }
     }
@@ -514,6 +511,34 @@ pub(crate) struct SyncState {
 }
 
 impl SyncState {
+    /// The state in which nothing is under way and no table has entries.
+    pub(crate) fn at_rest(allocator: Allocator, config: PoolConfig, uberblock: Uberblock) -> SyncState {
+        SyncState {
+            allocator,
+            table: MapTable::default(),
+            logs: Logs::default(),
+            ddt: Ddt::default(),
+            brt: Brt::default(),
+            features: None,
+            listed: BTreeMap::new(),
+            config,
+            config_object: ObjectId(0),
+            config_dirty: true,
+            uberblock,
+            mos_delta: Sizes::default(),
+            keeping: Keeping::default(),
+            evacuating: None,
+            reflow: None,
+            condensing: None,
+            passing: None,
+            leaving: Vec::new(),
+            freeing: false,
+            fresh: false,
+            new_salt: None,
+            name_on_disk: None,
+        }
+    }
+
     /// The MOS of the last txg on disk; none in a pool that was never synced.
     pub(crate) fn mos_on_disk(&self, inner: &Inner) -> Result<Option<Objset>> {
         match self.uberblock.root {

@@ -58,7 +58,7 @@ impl Pool {
     /// Whether an expansion has ended since the last call: a scrub is to follow.
     #[must_use]
     pub fn take_expanded(&self) -> bool {
-        let has_ended = self.inner.expanded.swap(false, Ordering::AcqRel);
+        let has_ended = self.inner.reflow_news.take_ended();
         if has_ended {
             // They waited for the end.
             self.resume_treatments();
@@ -208,6 +208,6 @@ impl crate::Inner {
     pub(crate) fn expansion_waits(&self, vdev: u32, copied: u64) -> bool {
         let most = self.groups.limits.reflow_max.load(Ordering::Relaxed);
         let is_suspended = most != 0 && copied >= most;
-        is_suspended || !self.storage.is_whole(vdev) || self.reflow_refused.load(Ordering::Acquire)
+        is_suspended || !self.storage.is_whole(vdev) || self.reflow_news.is_hindered()
     }
 }

@@ -7,6 +7,7 @@
 //! Nothing is verified and nothing is computed: each sector is copied as it is. So all devices must be whole, else the sectors stay
 //! where they are.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use format::label::{BOOT_START, DATA_START};
@@ -26,7 +27,38 @@ const PIECE: u64 = 8 << 20;
 pub struct Scratch(Vec<Payload>);
 
 /// Why nothing was copied, or not all.
-pub type Obstacle = String;
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Obstacle {
+    /// The sectors of the vdev do not move.
+    #[error("it is not being expanded")]
+    NotExpanding,
+    /// Sectors move between whole devices only.
+    #[error("a device is missing, has failed, is being replaced or lacks something")]
+    NotWhole,
+    /// The first sectors do not fit into the boot areas of its devices.
+    #[error("its boot areas do not suit it")]
+    NoScratch,
+    /// A device refused to give what it holds.
+    #[error(transparent)]
+    Unreadable(#[from] Arc<ReadError>),
+    /// A device failed while sectors were written to it.
+    #[error("a device failed")]
+    Failed,
+}
+
+impl Obstacle {
+    /// Whether it is of the same kind as `other`. Which device refused is noted with its errors.
+    #[must_use]
+    pub fn is_like(&self, other: &Obstacle) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl From<ReadError> for Obstacle {
+    fn from(error: ReadError) -> Obstacle {
+        Obstacle::Unreadable(Arc::new(error))
+    }
+}
 
 impl Storage {
     /// Whether each child of this vdev is one device that is there, takes writes and missed nothing.
@@ -38,11 +70,9 @@ impl Storage {
     fn expanding(&self, vdev: u32) -> Result<(&Grown, Vec<&Leaf>), Obstacle> {
         let top = &self.vdevs().tops()[vdev as usize];
         let Shape::Parity { layout: Spread::Grown(layout), .. } = &top.shape else {
-            return Err("it is not being expanded".into());
+            return Err(Obstacle::NotExpanding);
         };
-        let children =
-            children(top).ok_or("a device is missing, has failed, is being replaced or lacks something")?;
-        Ok((layout, children))
+        Ok((layout, children(top).ok_or(Obstacle::NotWhole)?))
     }
 
     /// Copies the sectors of these ranges (offset, length) to where they lie with the newest child, and makes them durable. Where that
@@ -69,7 +99,7 @@ impl Storage {
                     if let Err(error) =
                         leaves[share.place.child].read(Purpose::Scrub, share.place.offset, &mut read)
                     {
-                        return Ok(Err(said(&error)));
+                        return Ok(Err(error.into()));
                     }
                     for (row, found) in (0..).zip(read.chunks_exact(unit as usize)) {
                         all[sector(share.first + row * share.step)].copy_from_slice(found);
@@ -100,13 +130,13 @@ impl Storage {
             Ok(found) => found,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        let Some(len) = layout.scratch() else { return Ok(Err("its boot areas are too small".into())) };
+        let Some(len) = layout.scratch() else { return Ok(Err(Obstacle::NoScratch)) };
         let (unit, width) = (1usize << self.vdevs().tops()[vdev as usize].ashift, leaves.len());
         let mut before = Vec::with_capacity(width - 1);
         for leaf in &leaves[..width - 1] {
             let mut read = vec![0; layout.before_scratch() as usize];
             if let Err(error) = leaf.read(Purpose::Scrub, 0, &mut read) {
-                return Ok(Err(said(&error)));
+                return Ok(Err(error.into()));
             }
             before.push(read);
         }
@@ -132,7 +162,12 @@ impl Storage {
         let own = len as usize / leaves.len();
         let read = |leaf: &&Leaf| {
             let mut bytes = vec![0; own];
-            leaf.disk.read_at(&mut bytes, BOOT_START).map_err(|error| error.to_string())?;
+            let refused = |source| ReadError::Device {
+                path: leaf.disk.path().to_path_buf(),
+                offset: BOOT_START,
+                source,
+            };
+            leaf.disk.read_at(&mut bytes, BOOT_START).map_err(refused)?;
             Ok(Payload::from(bytes))
         };
         leaves.iter().map(read).collect::<Result<_, Obstacle>>().map(Scratch)
@@ -161,7 +196,7 @@ impl Storage {
     fn settle(&self, vdev: u32) -> Result<Result<(), Obstacle>, WriteError> {
         self.io().drain()?;
         self.flush()?;
-        Ok(if self.is_whole(vdev) { Ok(()) } else { Err("a device failed".into()) })
+        Ok(if self.is_whole(vdev) { Ok(()) } else { Err(Obstacle::Failed) })
     }
 }
 
@@ -171,10 +206,6 @@ pub(crate) fn placed(map: &Map, block: &Payload) -> Vec<(Column, Payload)> {
     let copies = map.copies.iter().map(|(column, place)| (*place, parts[*column].clone()));
     let copies: Vec<_> = copies.collect();
     map.columns.iter().copied().zip(parts).chain(copies).collect()
-}
-
-fn said(error: &ReadError) -> Obstacle {
-    error.to_string()
 }
 
 /// The devices of a vdev, one for each child, if all are whole.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dmu::rank::MutexHeld;
 use dmu::{Object, zap};
 use format::zil::{Body, Rename, RenameKind};
 use format::znode::{Time, Znode, pflags};
@@ -11,6 +12,7 @@ use pool::{Hold, Tx};
 use crate::create::check_project;
 use crate::dir::{Found, Name, check_name, is_dot};
 use crate::fs::NAME_COST;
+use crate::locks::Guard;
 use crate::node::{count_change, modified};
 use crate::remove::{Fate, Remover, check_removable};
 use crate::stat::is_kind;
@@ -49,6 +51,12 @@ impl<'a> Moving<'a> {
         let victim = victim.filter(|_| !respelled);
         (!same || respelled).then_some(Moving { from, to, found, victim })
     }
+}
+
+/// The locks of the names that a rename changes. Renames of directories to other parents come one after another.
+struct NamesHeld<'a> {
+    _renames: Option<MutexHeld<'a, ()>>,
+    _names: Vec<Guard<'a>>,
 }
 
 /// The nodes that a move changes.
@@ -128,13 +136,28 @@ impl Filesystem {
         check_name(to.name, self.inner.utf8_only)?;
         self.check_reserved(from.dir, from.name)?;
         self.check_reserved(to.dir, to.name)?;
+        let (held, found, victim) = self.find_both(from, to)?;
+        if victim.is_some() && replace == Replace::Refused {
+            return Err(Error::Exists);
+        }
+        let Some(moving) = Moving::of(from, to, found, victim) else { return Ok(()) };
+        let free_next = self.move_entry(by, &moving)?;
+        drop(held);
+        if let Some(victim) = moving.victim {
+            self.free_next(victim.id, free_next);
+        }
+        Ok(())
+    }
+
+    /// The entries of both names under the locks of the names; there may be none of the new name.
+    fn find_both(&self, from: Name<'_>, to: Name<'_>) -> Result<(NamesHeld<'_>, Found, Option<Found>)> {
         let (from_object, to_object) = (self.directory(from.dir)?, self.directory(to.dir)?);
         loop {
             // The needed locks depend on the objects of the names. The names are looked up again under the locks.
             let source = self.lookup(from.dir, from.name)?.ok_or(Error::NotFound)?;
             let target = self.lookup(to.dir, to.name)?;
             let moves_dir = from.dir != to.dir && source.1 == FileKind::Directory;
-            let _renames = moves_dir.then(|| self.rename_turn());
+            let renames = moves_dir.then(|| self.rename_turn());
             let mut dirs = vec![from.dir, to.dir];
             dirs.extend(target.filter(|(_, kind)| *kind == FileKind::Directory).map(|(id, _)| id));
             let names = self.inner.names.write_all(&dirs);
@@ -146,16 +169,7 @@ impl Filesystem {
             if moves_dir && self.is_within(to.dir, found.id)? {
                 return Err(Error::Invalid);
             }
-            if victim.is_some() && replace == Replace::Refused {
-                return Err(Error::Exists);
-            }
-            let Some(moving) = Moving::of(from, to, found, victim) else { return Ok(()) };
-            let free_next = self.move_entry(by, &moving)?;
-            drop(names);
-            if let Some(victim) = moving.victim {
-                self.free_next(victim.id, free_next);
-            }
-            return Ok(());
+            return Ok((NamesHeld { _renames: renames, _names: names }, found, victim));
         }
     }
 

@@ -45,7 +45,9 @@ pub enum VdevKind {
     Hole,
     /// A removed vdev whose blocks live elsewhere.
     Indirect,
-    /// Another type (`dspare`, or one from the future).
+    /// A spare of a draid vdev: space on all its devices.
+    DistributedSpare,
+    /// Another type, from the future.
     Other(String),
 }
 
@@ -65,6 +67,7 @@ impl VdevKind {
             VdevKind::Missing => "missing",
             VdevKind::Hole => "hole",
             VdevKind::Indirect => "indirect",
+            VdevKind::DistributedSpare => "dspare",
             VdevKind::Other(name) => name,
         }
     }
@@ -382,6 +385,7 @@ fn read_kind(type_name: String, list: &mut NvList) -> Result<VdevKind, Corrupt> 
         "missing" => VdevKind::Missing,
         "hole" => VdevKind::Hole,
         "indirect" => VdevKind::Indirect,
+        "dspare" => VdevKind::DistributedSpare,
         _ => VdevKind::Other(type_name),
     })
 }

@@ -109,7 +109,7 @@ impl Syncing<'_> {
         self.relay(it.vdev as usize, top, &[]);
         self.log_expansion("completed", it.vdev)?;
         self.expand(it.vdev as usize)?;
-        self.inner.expanded.store(true, Ordering::Release);
+        self.inner.reflow_news.end();
         Ok(())
     }
 
@@ -144,10 +144,11 @@ impl Syncing<'_> {
             Ok(moving) => (moving, None),
             Err(obstacle) => (None, Some(obstacle)),
         };
-        if let Some(why) = obstacle.as_ref().filter(|_| obstacle != it.obstacle) {
-            tracing::warn!(vdev = it.vdev, why, "the expansion waits");
+        let is_known = |why: &&Obstacle| it.obstacle.as_ref().is_some_and(|before| before.is_like(why));
+        if let Some(why) = obstacle.as_ref().filter(|why| !is_known(why)) {
+            tracing::warn!(vdev = it.vdev, %why, "the expansion waits");
         }
-        self.inner.reflow_refused.store(obstacle.is_some(), Ordering::Release);
+        self.inner.reflow_news.tried(obstacle.as_ref());
         it.obstacle = obstacle;
         self.state.reflow = Some(it);
         Ok(moving)
@@ -155,7 +156,7 @@ impl Syncing<'_> {
 
     fn move_some<'a>(&mut self, inner: &'a Inner, it: &mut Reflow) -> Result<Done<'a>> {
         let top = &inner.storage.vdevs().tops()[it.vdev as usize];
-        let Some(layout) = layout_of(top) else { return Ok(Err("too few of its devices are there".into())) };
+        let Some(layout) = layout_of(top) else { return Ok(Err(Obstacle::NotWhole)) };
         let end = end_of(top);
         if it.word.moved >= end {
             return Ok(Ok(None));
@@ -209,7 +210,7 @@ impl Syncing<'_> {
 
 /// Copies the first sectors into the boot areas.
 fn move_first<'a>(inner: &'a Inner, it: &mut Reflow, len: Option<u64>) -> Result<Done<'a>> {
-    let Some(moved) = len else { return Ok(Err("its boot areas do not suit it".into())) };
+    let Some(moved) = len else { return Ok(Err(Obstacle::NoScratch)) };
     if !inner.leases.pause() {
         return Ok(Ok(None));
     }
@@ -252,7 +253,7 @@ fn forget_refused(inner: &Inner, vdev: u32, txg: Txg) {
 fn leave_scratch(inner: &Inner, state: &mut SyncState, scratch: Scratch, how: u64) -> Result<()> {
     let Some(it) = state.reflow.as_mut() else { return Ok(()) };
     if let Err(obstacle) = inner.storage.empty_scratch(it.vdev, scratch)? {
-        tracing::warn!(vdev = it.vdev, why = obstacle, "the first sectors are not on all devices");
+        tracing::warn!(vdev = it.vdev, why = %obstacle, "the first sectors are not on all devices");
     }
     it.word.state = how;
     let again = Uberblock {
@@ -279,7 +280,7 @@ pub(crate) fn recover(inner: &Inner, state: &mut SyncState) -> Result<()> {
     let gate = inner.storage.gate().keep_writers_out();
     let alone = gate.keep_readers_out();
     let scratch = inner.storage.read_scratch(it.vdev, it.word.moved);
-    let scratch = scratch.map_err(|why| Error::Damaged { pool: inner.name(), why })?;
+    let scratch = scratch.map_err(|why| Error::Damaged { pool: inner.name(), why: why.to_string() })?;
     leave_scratch(inner, state, scratch, OUT_AT_IMPORT)?;
     forget_refused(inner, it.vdev, state.uberblock.txg);
     let vdevs: &Vdevs = inner.storage.vdevs();

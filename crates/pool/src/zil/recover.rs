@@ -45,7 +45,7 @@ pub(crate) struct Found {
 /// With `drop_logs` all that there are, and none of them is to be replayed.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when a log cannot be replayed by this build; a device refused.
+/// [`Error::Replay`] when a log cannot be replayed; a device refused.
 pub(crate) fn scan(inner: &Inner, synced: Txg, drop_logs: bool) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for info in dsl::list::list(&inner.view(), &inner.name(), None, false)? {
@@ -170,7 +170,7 @@ fn examine(
 /// Marks the blocks of all found logs that no space map knows as allocated in the first txg after the crash.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when one lies in space that is in use; a space map cannot be read.
+/// [`Error::Replay`] when one lies in space that is in use, or a space map cannot be read.
 pub(crate) fn claim<S: SpaceMapSource<Error = Error>>(
     found: &[Found],
     allocator: &mut Allocator,
