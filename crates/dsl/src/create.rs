@@ -7,7 +7,7 @@ use format::dsl_dataset::{self, DslDataset};
 use format::dsl_dir::{self, DslDir, UsedBreakdown};
 use format::objset::ObjsetType;
 use format::zap::Value;
-use format::{BlockPtr, Guid, ObjectId, ObjectType, Txg};
+use format::{BlockPtr, Corrupt, Guid, ObjectId, ObjectType, Txg};
 
 use crate::change::{Change, Effect};
 use crate::encrypt::Judged;
@@ -213,8 +213,9 @@ impl Change<'_> {
         if mos.version() < version::ORIGIN {
             return Ok(ObjectId(0));
         }
-        let dir = tree::child(mos, tree::root_dir(mos)?, "$ORIGIN")?
-            .ok_or_else(|| Error::Unsupported("pools without an $ORIGIN directory".into()))?;
+        let root = tree::root_dir(mos)?;
+        let missing = || Error::corrupt(root)(Corrupt::new("directories named $ORIGIN", 0));
+        let dir = tree::child(mos, root, "$ORIGIN")?.ok_or_else(missing)?;
         Ok(mos.dataset(mos.dir(dir)?.head_dataset)?.prev_snap)
     }
 

@@ -243,16 +243,6 @@ pub enum Error {
         /// The holder, if known.
         holder: Option<String>,
     },
-    /// The device already belongs to a pool.
-    #[error("'{}' is part of {} pool '{pool}'", .path.display(), .state)]
-    InUse {
-        /// The device.
-        path: PathBuf,
-        /// The pool that its label names.
-        pool: String,
-        /// "active", "exported" or "potentially active".
-        state: &'static str,
-    },
     /// The device cannot be a vdev.
     #[error("'{}' cannot be a vdev: {why}", .path.display())]
     BadDevice {
