@@ -23,10 +23,10 @@ use crate::{open, state};
 /// # Errors
 /// The socket belongs to something that cannot be used.
 pub fn server_of(name: &str, around: &Surroundings) -> Result<Option<Client>, Failure> {
-    if !is_used() || around.live().is_some_and(|live| live.name() == name) {
+    if around.live().is_some_and(|live| live.name() == name) {
         return Ok(None);
     }
-    let Some(client) = connect(name).map_err(|error| broken(name, &error))? else { return Ok(None) };
+    let Some(client) = server_named(name)? else { return Ok(None) };
     // The command may mean another pool of the same name. The list of imported pools shows this without reading a device.
     let listed = || state::known().read().ok()?.into_iter().find(|pool| pool.name == name);
     let guid = match listed().filter(|_| around.search.is_empty()) {
@@ -37,6 +37,17 @@ pub fn server_of(name: &str, around: &Surroundings) -> Result<Option<Client>, Fa
         },
     };
     Ok(Some(client).filter(|client| guid.is_none_or(|guid| guid.0 == client.guid)))
+}
+
+/// The server that holds a pool of this name, if one does, whichever pool the command means.
+///
+/// # Errors
+/// The socket belongs to something that cannot be used.
+pub fn server_named(name: &str) -> Result<Option<Client>, Failure> {
+    if !is_used() {
+        return Ok(None);
+    }
+    connect(name).map_err(|error| broken(name, &error))
 }
 
 /// The failure of talking to the server of a pool.

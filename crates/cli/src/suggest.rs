@@ -45,19 +45,20 @@ pub fn with_suggestion(failure: Failure, program: Program, command: &Command, wo
             Some(more) => Failure::Usage(format!("{line}\n{more}")),
             None => Failure::Usage(line),
         },
-        Failure::Refused(lines) => match lines.iter().find_map(|line| of_line(line)) {
-            Some(more) => Failure::Refused(lines).hint(more),
-            None => Failure::Refused(lines),
-        },
-        other => other,
+        other => hinted(other, of_line),
     }
 }
 
 /// The failure of one of cenote's own commands with a suggestion, where a value of a property is nearly right.
 #[must_use]
 pub fn with_value(failure: Failure, words: &[String]) -> Failure {
+    hinted(failure, |line| of_value(line, words))
+}
+
+/// The failure with the first suggestion that `of_line` has for a line of a refusal.
+fn hinted(failure: Failure, of_line: impl Fn(&str) -> Option<String>) -> Failure {
     match failure {
-        Failure::Refused(lines) => match lines.iter().find_map(|line| of_value(line, words)) {
+        Failure::Refused(lines) => match lines.iter().find_map(|line| of_line(line)) {
             Some(more) => Failure::Refused(lines).hint(more),
             None => Failure::Refused(lines),
         },

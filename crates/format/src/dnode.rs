@@ -180,6 +180,8 @@ impl Tree {
 
 /// What follows the block pointers.
 struct Tail {
+    /// How many of the pointers are whole.
+    whole: usize,
     /// Where the bonus is; it follows the pointers directly.
     bonus: Range<usize>,
     spill: Option<BlockPtr>,
@@ -209,7 +211,7 @@ impl Tail {
         }
         let spill =
             if has_spill { Some(BlockPtr::decode(&raw[raw.len() - blkptr::SIZE..], order)?) } else { None };
-        Ok(Tail { bonus: bonus_at..bonus_at + bonus_len, spill })
+        Ok(Tail { whole, bonus: bonus_at..bonus_at + bonus_len, spill })
     }
 }
 
@@ -251,8 +253,7 @@ impl Dnode {
         let flags = raw[7];
         let has_spill = flags & FLAG_SPILL != 0;
         let tail = Tail::decode(raw, order, &tree, has_spill)?;
-        let whole = whole_ptrs(raw.len() / SLOT, tree.nblkptr, has_spill);
-        let mut block_ptrs = raw[HEADER..][..whole * blkptr::SIZE]
+        let mut block_ptrs = raw[HEADER..][..tail.whole * blkptr::SIZE]
             .chunks_exact(blkptr::SIZE)
             .map(|ptr| BlockPtr::decode(ptr, order))
             .collect::<Result<Vec<_>, _>>()?;

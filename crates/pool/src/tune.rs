@@ -223,7 +223,7 @@ pub const ALL: &[Tunable] = &[
         summary: "blocks in the newest part of the livelist of a clone above which the next txg begins a new part",
         get: |options| options.livelists.entries_max,
         set: |options, value| options.livelists.entries_max = value,
-        live: |pool| pool.inner.groups.limits.livelists().entries_max,
+        live: |pool| pool.inner.groups.limits.livelist_entries.load(Ordering::Relaxed),
         apply: |pool, value| pool.inner.groups.limits.livelist_entries.store(value, Ordering::Relaxed),
     },
     Tunable {
@@ -235,7 +235,7 @@ pub const ALL: &[Tunable] = &[
         summary: "a clone that shares this much of its space with its origin, or less, loses its livelist",
         get: |options| options.livelists.percent_shared,
         set: |options, value| options.livelists.percent_shared = value,
-        live: |pool| pool.inner.groups.limits.livelists().percent_shared,
+        live: |pool| pool.inner.groups.limits.livelist_percent.load(Ordering::Relaxed),
         apply: |pool, value| pool.inner.groups.limits.livelist_percent.store(value, Ordering::Relaxed),
     },
     Tunable {

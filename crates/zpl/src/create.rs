@@ -269,9 +269,10 @@ impl Filesystem {
         if self.find(&dir_object, name)?.is_some() {
             return Err(Error::Exists);
         }
-        let mut znode = fresh(create.mode, [create.uid, create.gid], dir, create.crtime);
-        znode.generation = create.generation;
-        znode.rdev = FileKind::of_mode(create.mode).is_ok_and(FileKind::is_device).then_some(create.rdev);
+        let node = &create.node;
+        let mut znode = fresh(node.mode, [node.uid, node.gid], dir, node.crtime);
+        znode.generation = node.generation;
+        znode.rdev = FileKind::of_mode(node.mode).is_ok_and(FileKind::is_device).then_some(node.rdev);
         znode.flags |= parent.flags & pflags::XATTR;
         if let Some(attrs) = &create.attrs {
             znode.flags = flags_with(znode.flags, attrs);
@@ -283,9 +284,9 @@ impl Filesystem {
             name,
             znode,
             target: create.target.as_deref(),
-            logged: Some((create.object, create.slots)),
+            logged: Some((node.object, node.slots)),
             acls: Vec::new(),
-            now: create.crtime,
+            now: node.crtime,
         };
         self.place(&dir_object, &mut parent, entry, &mut Vec::new())
     }

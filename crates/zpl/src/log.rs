@@ -5,7 +5,7 @@
 //! Source: docs/format/08-zil.md §3, §4.2.
 
 use dmu::Object;
-use format::zil::{self, Body, Create, CreateKind, Write, mask};
+use format::zil::{self, Body, Create, CreateKind, LoggedNode, Write, mask};
 use format::znode::{Time, Znode};
 use format::{BlockPtr, ObjectId, Txg};
 use pool::zil::{Batch, Note};
@@ -159,14 +159,16 @@ pub(crate) fn created(dir: ObjectId, name: &[u8], object: &Object, znode: &Znode
             None => CreateKind::File,
         },
         dir,
-        object: object.id(),
-        slots: object.head().slots,
-        mode: znode.mode,
-        uid: znode.uid,
-        gid: znode.gid,
-        generation: znode.generation,
-        crtime: znode.crtime,
-        rdev: znode.rdev.unwrap_or(0),
+        node: LoggedNode {
+            object: object.id(),
+            slots: object.head().slots,
+            mode: znode.mode,
+            uid: znode.uid,
+            gid: znode.gid,
+            generation: znode.generation,
+            crtime: znode.crtime,
+            rdev: znode.rdev.unwrap_or(0),
+        },
         acl: None,
         attrs: None,
         domains: Vec::new(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use dmu::zap;
 use format::ObjectId;
 use format::objset::ObjsetType;
-use format::zil::{self, Body, Create, CreateKind, Record, Rename, RenameKind, Whiteout, Write, mask, xat};
+use format::zil::{self, Body, Create, CreateKind, LoggedNode, Record, Rename, RenameKind, Write, mask, xat};
 use format::znode::{S_IFCHR, pflags};
 use pool::zil::Replay;
 use pool::{Dataset, Hold, KeyError, Pool};
@@ -124,7 +124,7 @@ impl Filesystem {
         }
         self.wait_for_room();
         match self.retrying(|| self.make_logged(create)) {
-            Err(Error::Exists) if self.is_called(create.object, create.dir, &create.name)? => Ok(()),
+            Err(Error::Exists) if self.is_called(create.node.object, create.dir, &create.name)? => Ok(()),
             done => done.map(drop),
         }
     }
@@ -136,24 +136,25 @@ impl Filesystem {
     }
 
     fn make_xattr_dir(&self, create: &Create) -> Result<()> {
+        let node = &create.node;
         let _nodes = self.inner.nodes.write(create.dir);
         let (object, mut znode) = self.node_for_change(create.dir)?;
-        if znode.xattr == Some(create.object) {
+        if znode.xattr == Some(node.object) {
             return Ok(());
         }
-        let mut new = fresh(create.mode, [create.uid, create.gid], create.dir, create.crtime);
+        let mut new = fresh(node.mode, [node.uid, node.gid], create.dir, node.crtime);
         new.flags |= pflags::XATTR;
         if self.has_projects() {
             assign_project(&mut new, Some(&znode));
         }
-        new.generation = create.generation;
+        new.generation = node.generation;
         let salt = self.inner.dataset.host().entropy.u64();
         let tx = self.begin(Hold::write(2 * crate::fs::NAME_COST))?;
-        let dnode = NewDnode { id: Some(create.object), slots: create.slots, block_size: 512 };
+        let dnode = NewDnode { id: Some(node.object), slots: node.slots, block_size: 512 };
         let dir = self.new_object(&tx, &mut new, dnode)?;
         zap::create(&dir, &tx, salt, self.normflags())?;
-        znode.xattr = Some(create.object);
-        znode.ctime = create.crtime;
+        znode.xattr = Some(node.object);
+        znode.ctime = node.crtime;
         self.store(&object, &tx, &znode)?;
         self.note_unlogged(&tx);
         Ok(())
@@ -227,18 +228,11 @@ impl Filesystem {
 const WRITE_STEP: u64 = crate::change::WRITE_STEP;
 
 /// The whiteout entry that replaces a name moved away by a union mount.
-fn created_by(whiteout: &Whiteout, dir: ObjectId, name: &[u8]) -> Create {
+fn created_by(whiteout: &LoggedNode, dir: ObjectId, name: &[u8]) -> Create {
     Create {
         kind: CreateKind::File,
         dir,
-        object: whiteout.object,
-        slots: whiteout.slots,
-        mode: if whiteout.mode == 0 { S_IFCHR } else { whiteout.mode },
-        uid: whiteout.uid,
-        gid: whiteout.gid,
-        generation: whiteout.generation,
-        crtime: whiteout.crtime,
-        rdev: whiteout.rdev,
+        node: LoggedNode { mode: if whiteout.mode == 0 { S_IFCHR } else { whiteout.mode }, ..*whiteout },
         acl: None,
         attrs: None,
         domains: Vec::new(),

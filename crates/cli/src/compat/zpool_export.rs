@@ -7,7 +7,7 @@ use crate::command::{Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{self, Intent, NotOpen};
 use crate::out::Console;
-use crate::{connect, state};
+use crate::state;
 use pool::known::KnownPool;
 use server::messages::{Refusal, Stop};
 use server::{Client, ClientError};
@@ -62,8 +62,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 
 /// Ends the server of a pool that is not imported: `cenote -d IMAGE serve POOL` and `cenote -d IMAGE zfs mount` start one.
 fn export_unlisted(call: &Typed<Options>, name: &str) -> Result<(), Failure> {
-    let broken = |error: ClientError| client::broken(name, &error);
-    match connect::is_used().then(|| connect::connect(name)).transpose().map_err(broken)?.flatten() {
+    match client::server_named(name)? {
         Some(client) => stop(call, client, name),
         None => Err(open::no_such_pool(name)),
     }

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::record::{
-    Acl, Attrs, Body, CloneRange, Create, CreateKind, NewAcl, Outline, Record, Rename, RenameKind, SetAttr,
-    Whiteout, Write, kind,
+    Acl, Attrs, Body, CloneRange, Create, CreateKind, LoggedNode, NewAcl, Outline, Record, Rename,
+    RenameKind, SetAttr, Write, kind,
 };
 use super::{RECORD_HEADER, WRITE_HEADER};
 use crate::znode::Time;
@@ -142,6 +142,20 @@ impl<'a> Reader<'a> {
     }
 
     /// An object number with the slots of its dnode.
+    fn new_node(&mut self) -> Result<LoggedNode, Corrupt> {
+        let (object, slots) = self.new_object()?;
+        Ok(LoggedNode {
+            object,
+            slots,
+            mode: self.u64()?,
+            uid: self.u64()?,
+            gid: self.u64()?,
+            generation: self.u64()?,
+            crtime: self.time()?,
+            rdev: self.u64()?,
+        })
+    }
+
     fn new_object(&mut self) -> Result<(ObjectId, u8), Corrupt> {
         let word = self.u64()?;
         let slots = (word >> 56) + 1;
@@ -217,7 +231,6 @@ impl<'a> Reader<'a> {
 
     fn create(&mut self, kind: u64) -> Result<Create, Corrupt> {
         let dir = self.object()?;
-        let (object, slots) = self.new_object()?;
         let mut create = Create {
             kind: match kind {
                 kind::CREATE | kind::CREATE_ACL | kind::CREATE_ATTR | kind::CREATE_ACL_ATTR => {
@@ -228,14 +241,7 @@ impl<'a> Reader<'a> {
                 _ => CreateKind::Dir,
             },
             dir,
-            object,
-            slots,
-            mode: self.u64()?,
-            uid: self.u64()?,
-            gid: self.u64()?,
-            generation: self.u64()?,
-            crtime: self.time()?,
-            rdev: self.u64()?,
+            node: self.new_node()?,
             acl: None,
             attrs: None,
             domains: Vec::new(),
@@ -248,7 +254,7 @@ impl<'a> Reader<'a> {
             kind,
             kind::CREATE_ATTR | kind::CREATE_ACL_ATTR | kind::MKDIR_ATTR | kind::MKDIR_ACL_ATTR
         );
-        let mut domains = domains_of(create.uid, create.gid);
+        let mut domains = domains_of(create.node.uid, create.node.gid);
         if has_acl {
             let mut acl = NewAcl { count: self.u64()?, domain_count: self.u64()?, ..NewAcl::default() };
             let (fuids, bytes) = (self.u64()?, self.u64()?);
@@ -296,19 +302,7 @@ impl<'a> Reader<'a> {
         let kind = match kind {
             kind::RENAME => RenameKind::Replace,
             kind::RENAME_EXCHANGE => RenameKind::Exchange,
-            _ => {
-                let (object, slots) = self.new_object()?;
-                RenameKind::Whiteout(Whiteout {
-                    object,
-                    slots,
-                    mode: self.u64()?,
-                    uid: self.u64()?,
-                    gid: self.u64()?,
-                    generation: self.u64()?,
-                    crtime: self.time()?,
-                    rdev: self.u64()?,
-                })
-            }
+            _ => RenameKind::Whiteout(self.new_node()?),
         };
         Ok(Rename { from_dir, from: self.string()?, to_dir, to: self.string()?, kind })
     }

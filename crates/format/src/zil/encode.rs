@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use super::record::{
-    Acl, Attrs, Body, Create, CreateKind, NewAcl, Record, Rename, RenameKind, SetAttr, Write, kind,
+    Acl, Attrs, Body, Create, CreateKind, LoggedNode, NewAcl, Record, Rename, RenameKind, SetAttr, Write,
+    kind,
 };
 use super::{RECORD_HEADER, mask};
+use crate::ByteOrder;
 use crate::znode::Time;
-use crate::{ByteOrder, ObjectId};
 
 impl Record {
     /// The bytes of the record, a multiple of 8.
@@ -54,9 +55,13 @@ impl Builder {
         self.words(&[time.secs as u64, time.nanos]);
     }
 
-    fn new_object(&mut self, id: ObjectId, slots: u8) {
-        assert!((1..=32).contains(&slots) && id.0 < 1 << 48, "an object has a number and slots");
-        self.u64(id.0 | (u64::from(slots) - 1) << 56);
+    fn new_node(&mut self, node: &LoggedNode) {
+        let (id, slots) = (node.object.0, node.slots);
+        assert!((1..=32).contains(&slots) && id < 1 << 48, "an object has a number and slots");
+        self.u64(id | (u64::from(slots) - 1) << 56);
+        self.words(&[node.mode, node.uid, node.gid, node.generation]);
+        self.time(node.crtime);
+        self.u64(node.rdev);
     }
 
     fn string(&mut self, text: &[u8]) {
@@ -122,17 +127,14 @@ impl Builder {
 
     fn create(&mut self, create: &Create) -> u64 {
         self.u64(create.dir.0);
-        self.new_object(create.object, create.slots);
-        self.words(&[create.mode, create.uid, create.gid, create.generation]);
-        self.time(create.crtime);
-        self.u64(create.rdev);
+        self.new_node(&create.node);
         if let Some(acl) = &create.acl {
             self.acl_head(acl);
         }
         if let Some(attrs) = &create.attrs {
             self.attrs(attrs);
         }
-        let mut domains = super::decode::domains_of(create.uid, create.gid);
+        let mut domains = super::decode::domains_of(create.node.uid, create.node.gid);
         if let Some(acl) = &create.acl {
             self.acl_body(acl);
             domains = acl.domain_count;
@@ -163,11 +165,8 @@ impl Builder {
         let kind = match &rename.kind {
             RenameKind::Replace => kind::RENAME,
             RenameKind::Exchange => kind::RENAME_EXCHANGE,
-            RenameKind::Whiteout(w) => {
-                self.new_object(w.object, w.slots);
-                self.words(&[w.mode, w.uid, w.gid, w.generation]);
-                self.time(w.crtime);
-                self.u64(w.rdev);
+            RenameKind::Whiteout(node) => {
+                self.new_node(node);
                 kind::RENAME_WHITEOUT
             }
         };

@@ -14,7 +14,7 @@ mod tests;
 pub use decode::{Records, outlines, records};
 pub use record::kind;
 pub use record::{
-    Acl, Attrs, Body, CloneRange, Create, CreateKind, NewAcl, Rename, RenameKind, SetAttr, Whiteout, Write,
+    Acl, Attrs, Body, CloneRange, Create, CreateKind, LoggedNode, NewAcl, Rename, RenameKind, SetAttr, Write,
     mask, xat,
 };
 pub use record::{Outline, Record};

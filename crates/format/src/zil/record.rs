@@ -160,13 +160,9 @@ pub enum CreateKind {
     Symlink,
 }
 
-/// A new object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Create {
-    /// What it is.
-    pub kind: CreateKind,
-    /// The directory; of an xattr directory, the file it belongs to.
-    pub dir: ObjectId,
+/// An object that a record makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedNode {
     /// Number of the new object.
     pub object: ObjectId,
     /// Slots of its dnode, 1 to 32.
@@ -183,6 +179,17 @@ pub struct Create {
     pub crtime: Time,
     /// Device number as stored.
     pub rdev: u64,
+}
+
+/// A new object with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Create {
+    /// What it is.
+    pub kind: CreateKind,
+    /// The directory; of an xattr directory, the file it belongs to.
+    pub dir: ObjectId,
+    /// The object.
+    pub node: LoggedNode,
     /// ACL given at creation (only [`CreateKind::File`] and [`CreateKind::Dir`]).
     pub acl: Option<NewAcl>,
     /// Attributes given at creation (the same).
@@ -257,28 +264,7 @@ pub enum RenameKind {
     /// They change places (TX_RENAME_EXCHANGE).
     Exchange,
     /// The old one stays, on a new device file (TX_RENAME_WHITEOUT).
-    Whiteout(Whiteout),
-}
-
-/// What takes the old name of a [`RenameKind::Whiteout`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whiteout {
-    /// Its number.
-    pub object: ObjectId,
-    /// Slots of its dnode.
-    pub slots: u8,
-    /// `st_mode`.
-    pub mode: u64,
-    /// Owner.
-    pub uid: u64,
-    /// Group.
-    pub gid: u64,
-    /// Txg of creation.
-    pub generation: u64,
-    /// Time of creation.
-    pub crtime: Time,
-    /// Device number as stored.
-    pub rdev: u64,
+    Whiteout(LoggedNode),
 }
 
 /// TX_WRITE.

@@ -51,14 +51,16 @@ fn any_create() -> impl Strategy<Value = Create> {
             Create {
                 kind,
                 dir,
-                object,
-                slots,
-                mode: w[0],
-                uid: uid.into(),
-                gid: gid.into(),
-                generation: w[1],
-                crtime,
-                rdev: w[2],
+                node: LoggedNode {
+                    object,
+                    slots,
+                    mode: w[0],
+                    uid: uid.into(),
+                    gid: gid.into(),
+                    generation: w[1],
+                    crtime,
+                    rdev: w[2],
+                },
                 acl: acl.filter(|_| !plain),
                 attrs: attrs.filter(|_| !plain),
                 domains: Vec::new(),
@@ -72,7 +74,7 @@ fn any_create() -> impl Strategy<Value = Create> {
 fn any_rename() -> impl Strategy<Value = Rename> {
     let whiteout =
         (any_object(), 1u8..=32, any::<[u64; 5]>(), any_time()).prop_map(|(object, slots, w, crtime)| {
-            RenameKind::Whiteout(Whiteout {
+            RenameKind::Whiteout(LoggedNode {
                 object,
                 slots,
                 mode: w[0],
