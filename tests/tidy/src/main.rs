@@ -22,23 +22,30 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints each top-level module of each crate with the modules that it uses, and how many of them form circles.
+/// Prints each module of each crate with the modules beside it that it uses, and the circles among them: first the modules of the
+/// crate, then those inside each module.
 fn graph(only: Option<&str>) {
     for krate in
         source::crates(&source::root()).iter().filter(|krate| only.is_none_or(|name| name == krate.name))
     {
-        let arrows = Graph::of(krate).among(&[]);
-        let modules: BTreeSet<&String> = arrows.keys().flat_map(|(from, to)| [from, to]).collect();
-        let circles = tidy::modules::circles(krate);
-        println!("{}: {} modules with arrows, {} circles", krate.name, modules.len(), circles.len());
-        for module in modules {
-            let uses: Vec<&str> =
-                arrows.keys().filter(|(from, _)| from == module).map(|(_, to)| to.as_str()).collect();
-            println!(
-                "  {module} -> {}",
-                if uses.is_empty() { "nothing".to_owned() } else { uses.join(", ") }
-            );
+        let graph = Graph::of(krate);
+        for parent in graph.parents() {
+            let arrows = graph.among(&parent);
+            let modules: BTreeSet<&String> = arrows.keys().flat_map(|(from, to)| [from, to]).collect();
+            if modules.is_empty() {
+                continue;
+            }
+            let place = std::iter::once(&krate.name).chain(&parent).map(String::as_str);
+            println!("{}: {} modules with arrows", place.collect::<Vec<_>>().join("::"), modules.len());
+            for module in modules {
+                let uses: Vec<&str> =
+                    arrows.keys().filter(|(from, _)| from == module).map(|(_, to)| to.as_str()).collect();
+                let uses = if uses.is_empty() { "nothing".to_owned() } else { uses.join(", ") };
+                println!("  {module} -> {uses}");
+            }
         }
+        let circles = tidy::modules::circles(krate);
+        println!("{}: {} circles", krate.name, circles.len());
         for circle in circles {
             println!("  circle: {}", circle.message);
         }
