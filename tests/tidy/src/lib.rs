@@ -34,6 +34,7 @@ pub fn rules(crates: &[source::Crate]) -> Vec<(&'static str, Vec<Finding>)> {
         ("long_function", files().flat_map(size::long_functions).collect()),
         ("parameters", files().flat_map(size::many_parameters).collect()),
         ("words", files().flat_map(text::words).collect()),
+        ("thread_local", files().filter_map(text::thread_locals).collect()),
         ("silenced_lint", files().flat_map(text::silenced_lints).collect()),
         ("included_from_outside", crates.iter().flat_map(packaging::included_from_outside).collect()),
         ("tests_need_a_release", crates.iter().flat_map(packaging::tests_need_a_release).collect()),

@@ -43,6 +43,20 @@ fn comment(words: &str) -> String {
     format!(r"(?mi)//[/!]? .*\b(?:{words})(?:\W|$)")
 }
 
+/// The sources that have a thread-local: reused memory, or the request that a thread serves.
+const THREAD_LOCALS: [&str; 10] = [
+    "crates/codec/src/gzip.rs",
+    "crates/codec/src/simd/igzip.rs",
+    "crates/codec/src/zstd.rs",
+    "crates/fuse/src/interrupts.rs",
+    "crates/fuse/src/messages.rs",
+    "crates/storage/src/host/direct.rs",
+    "crates/storage/src/interrupt.rs",
+    "crates/storage/src/rank.rs",
+    "crates/storage/src/read.rs",
+    "crates/storage/src/write.rs",
+];
+
 /// `allow` and `expect` of lints.
 static SILENCED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"#!?\[(?:allow|expect)\(([^\]]*)\)\]").expect("a pattern of this file"));
@@ -75,6 +89,22 @@ pub fn silenced_lints(file: &SourceFile) -> Vec<Finding> {
             Finding { at, value: 0, message }
         })
         .collect()
+}
+
+/// A thread-local that docs/decisions/0034 does not list, or one that it lists and that is gone.
+pub fn thread_locals(file: &SourceFile) -> Option<Finding> {
+    let at = file.path.clone();
+    let is_listed = THREAD_LOCALS.contains(&at.as_str());
+    let message = match (file.text.contains(concat!("thread_local", "!")), is_listed) {
+        (true, false) if file.module.is_some() => format!(
+            "{at}: a thread-local is an argument that no signature shows: pass it, or say in docs/decisions/0034 why it may be one"
+        ),
+        (false, true) => format!(
+            "{at}: has no thread-local any more: remove it from the list, and from docs/decisions/0034"
+        ),
+        _ => return None,
+    };
+    Some(Finding { at, value: 0, message })
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
