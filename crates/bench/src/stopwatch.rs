@@ -81,11 +81,17 @@ mod tests {
     /// Threads of the kernel and of other processes are work, too.
     #[test]
     fn the_clock_of_the_machine_counts_what_others_do() {
-        let (machine, own) = (Stopwatch::start(machine_cpu_seconds), Stopwatch::start(process_cpu_seconds));
-        let spin = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
-        let other = std::process::Command::new("sh").args(["-c", spin]).status().unwrap();
-        assert!(other.success());
-        let (machine, own) = (machine.elapsed().cpu_seconds, own.elapsed().cpu_seconds);
-        assert!(machine >= own + 0.05, "{machine} {own}");
+        let counted = || {
+            let (machine, own) =
+                (Stopwatch::start(machine_cpu_seconds), Stopwatch::start(process_cpu_seconds));
+            let spin = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
+            let other = std::process::Command::new("sh").args(["-c", spin]).status().unwrap();
+            assert!(other.success());
+            let (machine, own) = (machine.elapsed().cpu_seconds, own.elapsed().cpu_seconds);
+            println!("the machine worked for {machine} s, this process for {own} s of them");
+            machine >= own + 0.05
+        };
+        // One of the clocks goes in steps, and knows nothing of time that a host takes from the machine.
+        assert!((0..20).any(|_| counted()));
     }
 }

@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 
 use bed::{Bed, Done};
 
-/// Memory that a command may use, in KiB of addresses.
-const MEMORY_KIB: u64 = 4 << 20;
+/// Memory that a command may use, in KiB of addresses: 4 GiB, and what the allocator reserves for the threads of each core.
+fn memory_kib() -> u64 {
+    (4 << 20) + (std::thread::available_parallelism().map_or(1, usize::from) as u64) * (128 << 10)
+}
+
 /// Seconds that a command may take, on a machine that is busy with other tests.
 const SECONDS_MAX: u64 = 240;
 
 /// Runs a command with limits of time and memory.
 fn run(bed: &Bed, words: &[&str]) -> Done {
-    let script = format!("ulimit -v {MEMORY_KIB}; exec timeout -s KILL {SECONDS_MAX} \"$@\"");
+    let script = format!("ulimit -v {}; exec timeout -s KILL {SECONDS_MAX} \"$@\"", memory_kib());
     let program = bed.command(words);
     let mut limited = std::process::Command::new("sh");
     limited.args(["-c", &script, "sh"]).arg(program.get_program()).args(program.get_args());

@@ -249,8 +249,14 @@ mod tests {
         let workers = Workers::new("worker", 2);
         assert_eq!(workers.count(), 2);
         let mut threads = std::collections::HashSet::new();
+        // The first item takes until a second one was begun, however long that is on a busy machine.
+        let begun = AtomicUsize::new(0);
         let busy = |_| {
-            std::thread::sleep(Duration::from_millis(1));
+            begun.fetch_add(1, Ordering::SeqCst);
+            let until = std::time::Instant::now() + Duration::from_secs(120);
+            while begun.load(Ordering::SeqCst) < 2 && std::time::Instant::now() < until {
+                std::thread::yield_now();
+            }
             std::thread::current().id()
         };
         workers

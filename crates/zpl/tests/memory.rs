@@ -46,7 +46,8 @@ fn print_peak() {
 }
 
 fn options() -> Options {
-    Options { cache_bytes: CACHE, dirty_max: DIRTY_MAX, ..Options::default() }
+    // As on a small machine: each thread has some of its own.
+    Options { cache_bytes: CACHE, dirty_max: DIRTY_MAX, workers: 4, io_threads: 4, ..Options::default() }
 }
 
 /// Creates a pool of `size` bytes, lets `write` fill it, imports it again for `read`.

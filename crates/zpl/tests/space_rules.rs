@@ -201,6 +201,8 @@ fn a_read_of_a_full_pool_waits_for_no_sync_to_leave_its_time() {
     let mut bed = Bed::sized(96 << 20, 7, &[("compression", OFF), ("relatime", 0)], 0, 0);
     let fs = bed.fs().clone();
     let id = fs.create(fs.root(), b"f", &file()).unwrap();
+    // No txg ends by its age.
+    bed.pool().tune("zfs_txg_timeout", "3600").unwrap();
     let full = (0..96).find_map(|n| fs.write(id, n * MIB, &noise(MIB, n)).err());
     assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
     // What is about to be freed is what a writer would wait for.

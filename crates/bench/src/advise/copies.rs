@@ -140,7 +140,7 @@ mod tests {
     use std::time::Duration;
 
     fn later() -> Instant {
-        Instant::now() + Duration::from_secs(60)
+        Instant::now() + Duration::from_secs(3600)
     }
 
     fn material(folder: &Path) -> Material {

@@ -116,7 +116,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("long"), b"much the same\n".repeat(len as usize / 14 + 1)).unwrap();
         std::fs::File::options().write(true).open(dir.path().join("long")).unwrap().set_len(len).unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(3600);
         let mut material = Material::new();
         material.add_path(dir.path(), &Survey { until, seed: 1, unpack: false, watch: &Deaf }).unwrap();
         let recordsizes = [16 << 10, 128 << 10];

@@ -248,7 +248,7 @@ mod tests {
         for kind in 0..8 {
             std::fs::write(dir.join(format!("file.kind{kind}")), vec![7; 5 * PIECE as usize]).unwrap();
         }
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(3600);
         let mut material = Material::new();
         material.add_path(dir, &Survey { until, seed: 1, unpack: false, watch: &Deaf }).unwrap();
         material

@@ -276,7 +276,7 @@ mod tests {
         assert!(target.disk_write.unwrap() > 1e6 && target.disk_read == Some(5.0));
         assert!(target.disk_write_measured && !target.disk_read_measured, "one was given");
         assert!(
-            until.elapsed() < Duration::from_secs(60),
+            until.elapsed() < Duration::from_secs(600),
             "only the first pass is made when the time is over"
         );
         assert!(target.engine_write.byte > 0.0 && target.engine_write.stored > 0.0);

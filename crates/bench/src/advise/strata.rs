@@ -256,7 +256,7 @@ mod tests {
         }
         std::fs::write(dir.path().join("big.bin"), vec![2; 10_000_000]).unwrap();
         let survey = super::super::survey::Survey {
-            until: std::time::Instant::now() + std::time::Duration::from_secs(60),
+            until: std::time::Instant::now() + std::time::Duration::from_secs(3600),
             seed: 1,
             unpack: false,
             watch: &Deaf,

@@ -405,7 +405,7 @@ mod tests {
     use std::time::Duration;
 
     fn survey() -> Survey<'static> {
-        Survey { until: Instant::now() + Duration::from_secs(60), seed: 1, unpack: false, watch: &Deaf }
+        Survey { until: Instant::now() + Duration::from_secs(3600), seed: 1, unpack: false, watch: &Deaf }
     }
 
     #[test]
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_slow_stream_ends_with_the_time() {
-        let survey = Survey { until: Instant::now() + Duration::from_millis(500), ..survey() };
+        let survey = Survey { until: Instant::now() + Duration::from_secs(1), ..survey() };
         let mut material = Material::new();
         material.add_stream(&mut Slow(false), 1 << 20, &survey).unwrap();
         assert!(material.cut && !material.complete() && (1..1000).contains(&material.bytes));

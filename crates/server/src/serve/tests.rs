@@ -83,7 +83,7 @@ fn ask_for_lease(server: &Arc<Server>, fresh: Fresh) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = server.clone();
     std::thread::spawn(move || server.lease(&theirs, fresh));
-    ours.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    ours.set_read_timeout(Some(Duration::from_secs(180))).unwrap();
     ours
 }
 
