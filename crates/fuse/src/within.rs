@@ -13,10 +13,11 @@ use zpl::session::{Covered, Slot};
 use crate::shared::Shared;
 use crate::snapdir::{Others, Snapshots};
 
-/// How long nothing may happen before what the kernel has not forgotten counts as used by programs.
-const QUIET: Duration = Duration::from_millis(200);
-/// How long the kernel may go on forgetting.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// After so many looks without a change, what the kernel has not forgotten counts as used by programs. Looks and no time: on a
+/// busy machine the thread that looks gets as little time as those that hear what is forgotten.
+const QUIET: u32 = 200;
+/// So many looks the kernel may go on forgetting.
+const PATIENCE: u32 = 1000;
 /// How long messages that are being served may take to come to their end.
 const SERVING: Duration = Duration::from_secs(30);
 /// Between two looks.
@@ -74,18 +75,16 @@ impl Within {
     pub(crate) fn leave(&self, own: &Shared, snapshots: &Snapshots, look: impl Fn()) -> bool {
         let Some(covered) = self.covered().clone() else { return self.is_over() };
         self.parent.session.forget_cover(&covered);
-        let began = Instant::now();
-        let (mut left, mut since) = (u64::MAX, began);
+        let (mut left, mut quiet, mut looks) = (u64::MAX, 0, 0);
         let is_unused =
             || own.session.handles().is_empty() && own.trees.is_empty() && snapshots.are_forgotten();
         // What it forgets it says in its own time.
         while !self.parent.trees.take_out(covered.dir(), is_unused) {
             let now = own.session.handles().len() + snapshots.open_count() as u64;
             // Messages of programs may keep those about what it forgot waiting.
-            if now != left || !own.progress.mark().is_idle {
-                (left, since) = (now, Instant::now());
-            }
-            if since.elapsed() > QUIET || began.elapsed() > PATIENCE || !own.trees.is_empty() {
+            let goes_on = now != left || !own.progress.mark().is_idle;
+            (left, quiet, looks) = (now, if goes_on { 0 } else { quiet + 1 }, looks + 1);
+            if quiet > QUIET || looks > PATIENCE || !own.trees.is_empty() {
                 look();
                 return false;
             }

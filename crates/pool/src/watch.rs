@@ -16,6 +16,8 @@ use crate::pool::{Inner, Pool};
 
 /// A device that answers within this time is one that can be read.
 const ANSWER: Duration = Duration::from_secs(1);
+/// How long a busy machine may take to begin with a question to a device.
+const STARTS: Duration = Duration::from_secs(10);
 /// A device that does not answer for this long, or for the pool's limit of slow requests, is reported.
 const TELL: Duration = Duration::from_secs(10);
 /// The shortest and the longest time between two looks at the devices.
@@ -125,17 +127,22 @@ impl Pool {
         let began = Instant::now();
         let leaves: Vec<&Leaf> = self.inner.storage.vdevs().leaves().collect();
         let has_answered = |leaf: &Leaf| leaf.meter.answered().is_some_and(|at| at >= began);
+        let mut unasked = BTreeSet::new();
         // One that works on requests is not sent another one: it shows whether it answers.
         for leaf in leaves.iter().filter(|leaf| leaf.meter.oldest().is_none()) {
             let disk = leaf.disk.clone();
             // Where no thread can be started, the device counts as one that answers.
-            let _ = std::thread::Builder::new().name("cenote-ask".into()).spawn(move || disk.ask());
+            if std::thread::Builder::new().name("cenote-ask".into()).spawn(move || disk.ask()).is_err() {
+                unasked.insert(leaf.guid);
+            }
         }
         let mut pause = Duration::from_micros(50);
         loop {
             let found: Vec<Silent> = leaves.iter().filter_map(|leaf| silent(leaf, ANSWER)).collect();
-            let waits = |leaf: &&Leaf| !has_answered(leaf) && silent(leaf, ANSWER).is_none();
-            if began.elapsed() > ANSWER + LOOKS[0] || !leaves.iter().any(waits) {
+            let is_silent = |leaf: &Leaf| found.iter().any(|silent| silent.guid == leaf.guid);
+            let waits =
+                |leaf: &&Leaf| !has_answered(leaf) && !is_silent(leaf) && !unasked.contains(&leaf.guid);
+            if began.elapsed() > ANSWER + STARTS || !leaves.iter().any(waits) {
                 return found;
             }
             std::thread::sleep(pause);

@@ -27,10 +27,13 @@ use crate::shared::Shared;
 
 /// Usual time for the kernel to report dropped nodes.
 const FORGETTING: Duration = Duration::from_millis(50);
-/// After this long without a report, nodes that the kernel still has count as used.
-const QUIET: Duration = Duration::from_millis(200);
-/// Maximal time for the kernel to drop nodes.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks at what the kernel still has. What waits counts looks: on a busy machine the thread that looks gets as
+/// little time as those that hear the reports.
+const PAUSE: Duration = Duration::from_millis(1);
+/// After so many looks without a report, nodes that the kernel still has count as used.
+const QUIET: u32 = 200;
+/// Maximal number of looks until the kernel has dropped all nodes.
+const PATIENCE: u32 = 1000;
 
 /// The snapshots of a mounted file system, as far as the kernel knows them.
 pub(crate) struct Snapshots {
@@ -249,10 +252,9 @@ impl Snapshots {
         } else if self.state().is_known(key) {
             self.recall(key.id);
         }
-        let began = Instant::now();
-        let (mut last, mut since) = (None, began);
-        // The kernel reports dropped nodes later.
-        loop {
+        let (mut last, mut quiet) = (None, 0);
+        // The kernel reports dropped nodes later. If not, a program uses it, and the caller waits for a while.
+        for _ in 0..PATIENCE {
             let mut state = self.state();
             let closed = state.take_forgotten(key);
             let known = state.is_known(key);
@@ -264,16 +266,12 @@ impl Snapshots {
             if !known && open.is_none() && !closing {
                 return;
             }
-            if began.elapsed() > PATIENCE {
-                // A program uses it: the caller waits for a while.
+            quiet = if last == Some((left, open)) { quiet + 1 } else { 0 };
+            if quiet > QUIET {
                 break;
             }
-            if last != Some((left, open)) {
-                (last, since) = (Some((left, open)), Instant::now());
-            } else if since.elapsed() > QUIET {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+            last = Some((left, open));
+            std::thread::sleep(PAUSE);
         }
         // Somebody stands in it. One that is closed, with its root alone in use, would not be missed by the pool.
         if is_ours {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, IoctlFlags,
@@ -27,8 +27,8 @@ use crate::progress::cached_pages;
 use crate::replies::{Entry, reply_empty, reply_sized, reply_written};
 use crate::shared::Shared;
 
-/// Maximal time for the kernel to report a file that it dropped.
-const QUIET: Duration = Duration::from_millis(300);
+/// Maximal number of looks until the kernel has reported a file that it dropped. On a busy machine a look takes longer, too.
+const LOOKS: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The volumes whose files the kernel knows.
@@ -122,8 +122,10 @@ impl Volumes {
         let Some(name) = name_of() else { return };
         let folder = self.number(ObjectId(Folder::Volumes.number()));
         self.head.kernel.tell(|kernel| kernel.inval_entry(folder, OsStr::from_bytes(&name)));
-        let until = Instant::now() + QUIET;
-        while name_of().is_some() && Instant::now() < until {
+        for _ in 0..LOOKS {
+            if name_of().is_none() {
+                break;
+            }
             std::thread::sleep(PAUSE);
         }
     }
