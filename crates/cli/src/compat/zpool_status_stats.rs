@@ -1,9 +1,10 @@
-//! What the JSON of `zpool status` says of scans, of sequential rebuilds and of expansions: numbers, dates and sizes.
+//! What the JSON of `zpool status` says of scans, sequential rebuilds, removals, checkpoints and expansions: numbers, dates
+//! and sizes.
 //!
 //! Source: the output of `zpool status -j` of OpenZFS 2.3.2.
 
 use format::rebuild::{Rebuild, RebuildState};
-use pool::Expansion;
+use pool::{Checkpoint, Expansion, Removal, RemovalStage};
 use serde_json::{Map, Value};
 
 use super::json_look::Look;
@@ -11,7 +12,8 @@ use super::scan;
 use super::view::{PoolView, VdevView};
 use crate::messages::Failure;
 
-/// The members `scan_stats` and `raidz_expand_stats` of a pool, where there is something to say.
+/// The members `scan_stats`, `removal_stats`, `checkpoint_stats` and `raidz_expand_stats` of a pool, where there is something
+/// to say.
 ///
 /// # Errors
 /// The state of a scan or rebuild cannot be read.
@@ -31,6 +33,13 @@ pub(super) fn of(view: &PoolView, tree: &[VdevView], look: Look) -> Result<Map<S
     if !scans.is_empty() {
         all.insert("scan_stats".to_owned(), scans.into());
     }
+    if let Some(removal) = session.and_then(|session| session.pool().removal().ok().flatten()) {
+        let vdev = u32::try_from(removal.vdev).ok().and_then(top);
+        all.insert("removal_stats".to_owned(), of_removal(vdev, &removal, look));
+    }
+    if let Some(checkpoint) = session.and_then(|session| session.pool().checkpointed()) {
+        all.insert("checkpoint_stats".to_owned(), of_checkpoint(&checkpoint, look));
+    }
     let expansion = session.and_then(|session| session.pool().expansion().ok().flatten());
     if let Some((vdev, expansion)) = expansion.and_then(|it| Some((top(it.vdev)?, it))) {
         all.insert("raidz_expand_stats".to_owned(), of_expansion(vdev, &expansion, look));
@@ -42,6 +51,40 @@ fn object<const N: usize>(rows: [(&str, Value); N]) -> Map<String, Value> {
     rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
+fn of_vdev(vdev: &VdevView, look: Look) -> Map<String, Value> {
+    let mut all = object([
+        ("name", vdev.name.clone().into()),
+        ("vdev_type", vdev.kind.clone().into()),
+        ("guid", look.number(vdev.guid.0)),
+    ]);
+    all.extend(vdev.path.clone().map(|path| ("path".to_owned(), path.into())));
+    all.insert("class".to_owned(), vdev.class.word().into());
+    all
+}
+
+/// A vdev that is removed is called `indirect`.
+fn of_removal(vdev: Option<&VdevView>, removal: &Removal, look: Look) -> Value {
+    let state = match removal.stage {
+        RemovalStage::Running => "SCANNING",
+        RemovalStage::Canceled => "CANCELED",
+        RemovalStage::Finished => "FINISHED",
+    };
+    let mut all = match vdev {
+        Some(vdev) => of_vdev(vdev, look),
+        None => object([("name", "indirect".into())]),
+    };
+    all.extend(object([
+        ("state", state.into()),
+        ("removing_vdev", look.number(removal.vdev)),
+        ("start_time", look.date(removal.begun)),
+        ("end_time", look.date(removal.ended)),
+        ("to_copy", look.bytes(removal.to_copy)),
+        ("copied", look.bytes(removal.copied)),
+        ("mapping_memory", look.bytes(removal.mapping)),
+    ]));
+    all.into()
+}
+
 /// A rebuild is one pass: it goes on where it was when the pool is imported.
 fn of_rebuild(vdev: &VdevView, rebuild: &Rebuild, look: Look, now: u64) -> Option<Value> {
     let state = match rebuild.state {
@@ -50,15 +93,9 @@ fn of_rebuild(vdev: &VdevView, rebuild: &Rebuild, look: Look, now: u64) -> Optio
         RebuildState::Canceled => "CANCELED",
         RebuildState::Complete => "COMPLETE",
     };
-    let mut all = object([
-        ("name", vdev.name.clone().into()),
-        ("vdev_type", vdev.kind.clone().into()),
-        ("guid", look.number(vdev.guid.0)),
-    ]);
-    all.extend(vdev.path.clone().map(|path| ("path".to_owned(), path.into())));
+    let mut all = of_vdev(vdev, look);
     let passed = now.saturating_sub(rebuild.start_time).saturating_mul(1_000_000_000);
     all.extend(object([
-        ("class", vdev.class.word().into()),
         ("state", state.into()),
         ("start_time", look.date(rebuild.start_time)),
         ("end_time", look.date(rebuild.end_time)),
@@ -75,6 +112,17 @@ fn of_rebuild(vdev: &VdevView, rebuild: &Rebuild, look: Look, now: u64) -> Optio
         ("pass_skipped", look.bytes(0)),
     ]));
     Some(all.into())
+}
+
+/// One that is being discarded keeps no date across an import.
+fn of_checkpoint(checkpoint: &Checkpoint, look: Look) -> Value {
+    let state = if checkpoint.created.is_some() { "EXISTS" } else { "DISCARDING" };
+    let rows = [
+        ("state", state.into()),
+        ("start_time", look.date(checkpoint.created.unwrap_or(0))),
+        ("space", look.bytes(checkpoint.bytes)),
+    ];
+    object(rows).into()
 }
 
 fn of_expansion(vdev: &VdevView, expansion: &Expansion, look: Look) -> Value {
@@ -115,6 +163,40 @@ mod tests {
             spare: 1,
             children: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_removal_and_a_checkpoint_have_the_members_that_openzfs_gives_them() {
+        let (raw, people) = (Look { raw: true, as_int: true }, Look { raw: false, as_int: false });
+        let leaf = VdevView { path: Some("/tmp/b".to_owned()), ..vdev("/tmp/b", "file") };
+        let removal = Removal {
+            stage: RemovalStage::Running,
+            vdev: 1,
+            begun: 1_795_861_312,
+            ended: 0,
+            to_copy: 34_549_760,
+            copied: 73_728,
+            mapping: 0,
+        };
+        assert_eq!(
+            of_removal(Some(&leaf), &removal, raw).to_string(),
+            concat!(
+                r#"{"name":"/tmp/b","vdev_type":"file","guid":7,"path":"/tmp/b","class":"normal","state":"SCANNING","#,
+                r#""removing_vdev":1,"start_time":1795861312,"end_time":0,"to_copy":34549760,"copied":73728,"mapping_memory":0}"#
+            )
+        );
+        let ended = Removal { stage: RemovalStage::Finished, ended: 1_795_861_337, mapping: 288, ..removal };
+        let told = of_removal(None, &ended, people);
+        let some = ["name", "state", "removing_vdev", "to_copy", "mapping_memory"].map(|key| told[key].clone());
+        assert_eq!(some, ["indirect", "FINISHED", "1", "32.9M", "288B"]);
+        let checkpoint = Checkpoint { created: Some(1_795_861_295), bytes: 147_456 };
+        assert_eq!(
+            of_checkpoint(&checkpoint, raw).to_string(),
+            r#"{"state":"EXISTS","start_time":1795861295,"space":147456}"#
+        );
+        let told = of_checkpoint(&Checkpoint { created: None, bytes: 147_456 }, people);
+        assert_eq!((&told["state"], &told["start_time"]), (&"DISCARDING".into(), &"-".into()));
+        assert_eq!(told["space"], "144K");
     }
 
     #[test]
