@@ -187,7 +187,8 @@ mod tests {
         );
         let ended = Removal { stage: RemovalStage::Finished, ended: 1_795_861_337, mapping: 288, ..removal };
         let told = of_removal(None, &ended, people);
-        let some = ["name", "state", "removing_vdev", "to_copy", "mapping_memory"].map(|key| told[key].clone());
+        let some =
+            ["name", "state", "removing_vdev", "to_copy", "mapping_memory"].map(|key| told[key].clone());
         assert_eq!(some, ["indirect", "FINISHED", "1", "32.9M", "288B"]);
         let checkpoint = Checkpoint { created: Some(1_795_861_295), bytes: 147_456 };
         assert_eq!(
