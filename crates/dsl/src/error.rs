@@ -7,6 +7,7 @@ use std::sync::Arc;
 use storage::allocator::AllocError;
 use storage::{ReadError, WriteError};
 
+use crate::NotWritten;
 use crate::props::PropertyError;
 use crate::props::names::NameError;
 
@@ -233,7 +234,7 @@ pub enum Error {
         /// The pool.
         pool: String,
         /// Why.
-        reason: String,
+        reason: NotWritten,
     },
     /// A device is in use, by another process or pool.
     #[error("'{}' is in use{}", .path.display(), .holder.as_deref().map(|h| format!(" by {h}")).unwrap_or_default())]

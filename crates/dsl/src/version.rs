@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use format::config::{PoolConfig, VERSION_FEATURES, VdevKind};
 
-use crate::{Error, Result};
+use crate::{Error, NotWritten, Result};
 
 /// The versions before feature flags.
 pub const LEGACY: RangeInclusive<u64> = 1..=28;
@@ -57,14 +57,14 @@ pub fn is_known(version: u64) -> bool {
 }
 
 /// Why a pool of this version cannot be written. `is_deflated`: its sums of space exclude parity.
-pub fn unwritable(config: &PoolConfig, is_deflated: bool) -> Option<String> {
+pub fn unwritable(config: &PoolConfig, is_deflated: bool) -> Option<NotWritten> {
     let version = config.version;
     if !is_known(version) {
-        return Some(format!("pools of version {version} are not written"));
+        return Some(NotWritten::Version(version));
     }
     // Their sums of space count parity, also after an upgrade.
     let has_raidz = config.tree.children.iter().any(|top| matches!(top.kind, VdevKind::Raidz { .. }));
-    (!is_deflated && has_raidz).then(|| "raidz in pools made before version 3 is not written".to_owned())
+    (!is_deflated && has_raidz).then_some(NotWritten::OldRaidz)
 }
 
 /// The newest version of file systems in pools of `version`.

@@ -13,7 +13,7 @@ use format::{ObjectId, Txg};
 use storage::host::Host;
 
 use crate::tx::{Begun, Hold, Patience, Tx, Wait};
-use crate::{Error, KeyError, Result};
+use crate::{Error, KeyError, NotWritten, Result};
 
 pub use crate::state::Dataset;
 
@@ -70,7 +70,7 @@ impl Dataset {
         self.check_changeable()?;
         let is_lifted = self.mounted_writable.load(Ordering::Acquire) || self.log.is_replaying();
         if self.settings().read_only && !is_lifted {
-            let reason = format!("'{}' has readonly=on", self.name());
+            let reason = NotWritten::Property(self.name());
             return Err(Error::ReadOnly { pool: self.pool.name(), reason });
         }
         Ok(())
@@ -87,19 +87,19 @@ impl Dataset {
     /// # Errors
     /// [`Error::ReadOnly`] with the reason.
     pub fn check_changeable(&self) -> Result<()> {
-        let refuse = |reason: String| Err(Error::ReadOnly { pool: self.pool.name(), reason });
+        let refuse = |reason: NotWritten| Err(Error::ReadOnly { pool: self.pool.name(), reason });
         if let Some(reason) = self.pool.terms.read_only() {
-            return refuse(reason.to_owned());
+            return refuse(reason.clone());
         }
         if self.is_snapshot {
-            return refuse(format!("'{}' is a snapshot", self.name()));
+            return refuse(NotWritten::Snapshot(self.name()));
         }
         if self.policy().encrypted {
             match self.objset.io().keys() {
                 None if self.is_arriving() => {}
                 None => return Err(KeyError::NotLoaded(self.name()).into()),
                 Some(keys) if keys.version() == 0 => {
-                    return refuse(format!("'{}' is encrypted in a format of before ZFS 0.8", self.name()));
+                    return refuse(NotWritten::OldEncryption(self.name()));
                 }
                 Some(_) => {}
             }
@@ -107,8 +107,8 @@ impl Dataset {
         if self.log.is_replaying() {
             return Ok(());
         }
-        if let Err(reason) = self.log.check_replayed(|| self.name()) {
-            return refuse(reason);
+        if self.log.waits_for_replay() {
+            return refuse(NotWritten::LogWaits(self.name()));
         }
         Ok(())
     }

@@ -16,9 +16,7 @@ impl Pool {
     /// [`Error::GuidTaken`] for 0 and the guid of a vdev of this pool; [`Error::DeviceAway`]; [`Error::ReadOnly`], or it
     /// cannot be written.
     pub fn set_guid(&self, wanted: Option<Guid>) -> Result<Guid> {
-        if let Some(reason) = self.read_only() {
-            return Err(Error::ReadOnly { pool: self.name(), reason });
-        }
+        self.check_writable()?;
         self.run(move |syncing| syncing.set_guid(wanted))
     }
 }

@@ -33,7 +33,7 @@ use crate::space_maps::{Logs, MapTable, Source};
 use crate::state::{Parts, SyncState};
 use crate::tables::{goes_on_freeing, load_space, references};
 use crate::zil::recover;
-use crate::{Error, Result, history};
+use crate::{Error, NotWritten, Result, history};
 use dsl::info;
 
 /// Facts about a pool that is being imported, from its devices and its MOS.
@@ -49,7 +49,7 @@ struct Read {
     /// Features in use that this build does not write.
     unwritable: Vec<String>,
     /// Why the pool cannot be written with its devices in their present state.
-    cannot_be_kept: Option<String>,
+    cannot_be_kept: Option<NotWritten>,
     /// A salt for checksums that is not on disk yet.
     new_salt: Option<[u8; 32]>,
 }
@@ -120,25 +120,24 @@ impl Read {
     }
 
     /// The first reason, if any, for which this build does not write the pool.
-    fn refused(&self, options: &Options) -> Result<Option<String>> {
+    fn refused(&self, options: &Options) -> Result<Option<NotWritten>> {
         let Read { opened, config, storage, mos, unwritable, .. } = self;
         let is_big_endian = opened.uberblock.root.block().is_some_and(|root| root.order == ByteOrder::Big);
         if is_big_endian {
-            return Ok(Some("a big-endian machine wrote it last".into()));
+            return Ok(Some(NotWritten::BigEndian));
         }
         if !unwritable.is_empty() {
-            let all = unwritable.join(", ");
-            return Ok(Some(format!("it uses {all}, which this version of cenote does not write")));
+            return Ok(Some(NotWritten::Features(unwritable.clone())));
         }
         // Its blocks lie in the spare space of the other devices, where this build neither reads nor writes them.
         if config.tree.walk().any(|vdev| vdev.kind == VdevKind::DistributedSpare) {
-            return Ok(Some("a distributed spare fills in for one of its devices".into()));
+            return Ok(Some(NotWritten::DistributedSpare));
         }
         if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
             return Ok(Some(why));
         }
         if let Some(why) = reflow::refused(config, storage, &opened.uberblock) {
-            return Ok(Some(why));
+            return Ok(Some(why.into()));
         }
         if let Some(why) = redundancy::may_return(config, storage, options.state.is_some()) {
             return Ok(Some(why));
@@ -148,7 +147,7 @@ impl Read {
             return Err(Error::NoHostId);
         }
         if checkpoint::kept(mos)?.is_some() && checkpoint::lacks_place(config) {
-            return Ok(Some("it has a checkpoint and no place to note what that keeps".into()));
+            return Ok(Some(NotWritten::CheckpointWithoutPlace));
         }
         if let Some(why) = crate::version::unwritable(config, mos.directory("deflate")?.is_some()) {
             return Ok(Some(why));
@@ -176,7 +175,7 @@ impl Read {
         options: &Options,
         synced: Txg,
         allocator: &Allocator,
-        refused: Option<String>,
+        refused: Option<NotWritten>,
     ) -> Inner {
         let info = Info {
             config: self.config.clone(),
@@ -241,9 +240,9 @@ impl Loaded {
         let drop_known = drop_known(&read.opened, options)
             .or_else(|| gives_logs_up(&read.storage, options).then_some(self.synced));
         match claim_logs(inner, &mut self.allocator, &self.table, &self.logs, drop_known) {
-            Err(error @ Error::Replay { .. }) => {
+            Err(Error::Replay { dataset, why }) => {
                 inner.multihost.leave();
-                inner.terms.refuse(error.to_string());
+                inner.terms.refuse(NotWritten::Log { dataset, why });
                 Ok(Vec::new())
             }
             found => found,
@@ -505,17 +504,17 @@ fn claim_logs(
 }
 
 /// Refuses unfinished work of OpenZFS that this build cannot continue.
-fn unfinished(mos: &Mos) -> Result<Option<String>> {
+fn unfinished(mos: &Mos) -> Result<Option<NotWritten>> {
     match crate::scan_state::read(mos) {
         Ok(Some(scan)) if scan.is_scrubbing() || scan.is_resilvering() => {}
         Ok(Some(Scan { state: ScanState::Scanning, .. })) => {
-            return Ok(Some("a scan of an unknown kind is under way".into()));
+            return Ok(Some(NotWritten::UnknownScan));
         }
         Ok(Some(Scan { state: ScanState::ErrorScrubbing, .. })) => {
-            return Ok(Some("a scrub of known errors is under way".into()));
+            return Ok(Some(NotWritten::ErrorScrub));
         }
         Ok(_) => {}
-        Err(error) => return Ok(Some(format!("its scan state is not understood: {error}"))),
+        Err(error) => return Ok(Some(NotWritten::DamagedScan(error.to_string()))),
     }
     crate::moved::unfinished(mos)
 }

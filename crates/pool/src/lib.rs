@@ -104,7 +104,8 @@ pub use dsl::change_key::KeyChange;
 pub use dsl::keys::{KeyObject, UserKey};
 pub use dsl::new_encryption::{NewEncryption, OwnKey, Wanted};
 pub use dsl::{
-    Error, FeatureState, ReceiveError, Result, ResumeToken, SendFlags, TokenError, props, version,
+    Error, FeatureState, NotExpanded, NotWritten, ReceiveError, Result, ResumeToken, SendFlags, TokenError,
+    props, version,
 };
 pub(crate) use dsl::{bpobj, bptree, error, features, history, keys, mos, sizes};
 pub use encryption::Encryption;

@@ -15,7 +15,7 @@ use storage::{Moves, Shape, Storage, Vdevs};
 use crate::evacuation::{self, BEFORE, ENTRY, MAPPING, PIECE_MAX, Record, Stage, mapping};
 use crate::mos::{DIRECTORY, Mos};
 use crate::obsolete::Obsolete;
-use crate::{Error, Result, space_maps};
+use crate::{Error, NotWritten, Result, space_maps};
 
 /// log2 of the bytes from which on a run of free space ends an entry, as OpenZFS estimates it.
 const JOINED_BELOW: u32 = 14;
@@ -124,9 +124,9 @@ impl crate::Inner {
 }
 
 /// Why the pool is not written while what was removed is tidied up.
-pub(crate) fn unfinished(mos: &Mos) -> Result<Option<String>> {
+pub(crate) fn unfinished(mos: &Mos) -> Result<Option<NotWritten>> {
     let remapped = zap::lookup(&*mos.object(DIRECTORY)?, b"com.delphix:obsolete_bpobj")?;
-    Ok(remapped.map(|_| "blocks of a removed device were given new pointers".into()))
+    Ok(remapped.map(|_| NotWritten::Remapped))
 }
 
 fn is_moved(top: &&VdevConfig) -> bool {

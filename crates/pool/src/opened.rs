@@ -22,7 +22,7 @@ use crate::options::{MissingLogs, Options};
 use crate::redundancy::{self, Newest};
 use crate::reflow;
 use crate::shape::{Progress, shape_of};
-use crate::{Error, Result};
+use crate::{Error, NotWritten, Result};
 
 /// The open devices of a pool with the state that was chosen.
 pub(crate) struct Opened {
@@ -201,21 +201,18 @@ fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
 }
 
 /// Why the pool is not written with these devices.
-pub(crate) fn unwritable_devices(storage: &Storage) -> Option<String> {
+pub(crate) fn unwritable_devices(storage: &Storage) -> Option<NotWritten> {
     let vdevs = storage.vdevs();
     let tops = vdevs.tops();
     // Without its log devices a pool places intent logs elsewhere.
     let is_needed = |top: &&TopVdev| !top.is_log() || !matches!(top.shape, Shape::Missing);
-    if let Some(what) = tops.iter().filter(is_needed).find_map(|top| top.writable().err()) {
-        return Some(format!("writing to {what} vdevs is not supported yet"));
-    }
-    cut_short(tops)
+    let unwritable = tops.iter().filter(is_needed).find_map(|top| top.writable().err());
+    unwritable.map(NotWritten::Vdev).or_else(|| cut_short(tops))
 }
 
 /// A device that may be shorter than its data.
-fn cut_short(tops: &[TopVdev]) -> Option<String> {
+fn cut_short(tops: &[TopVdev]) -> Option<NotWritten> {
     let (top, leaf) = tops.iter().find_map(|top| Some((top, top.cut_short().next()?)))?;
-    let (path, size) = (leaf.disk.path().display(), leaf.disk.size());
     let needed = top.asize_of_leaf().saturating_add(label::DATA_START + label::DATA_END);
-    Some(format!("{path} has {size} bytes, and was of {needed} at least: its end is missing"))
+    Some(NotWritten::CutShort { device: leaf.disk.path().to_path_buf(), has: leaf.disk.size(), needed })
 }

@@ -13,7 +13,7 @@ use storage::{Deflate, Leaf, Reader, Storage, Workers};
 
 use crate::state::{SyncState, Syncing};
 use crate::sync::sync_loop;
-use crate::{Error, Result};
+use crate::{NotWritten, Result};
 
 pub use crate::state::{Info, Inner};
 
@@ -53,16 +53,24 @@ impl Pool {
         self.inner.info().config.pool_guid
     }
 
-    /// Why nothing can be written; `None` if writes work.
+    /// Why nothing can be written, in words; `None` if writes work.
     #[must_use]
     pub fn read_only(&self) -> Option<String> {
-        self.inner.terms.read_only().map(str::to_owned)
+        self.inner.terms.read_only().map(NotWritten::to_string)
+    }
+
+    /// Refuses to change a pool that is open for reading only.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn check_writable(&self) -> Result<()> {
+        self.inner.check_writable()
     }
 
     /// Why this build does not write the pool, even when it is asked to; `None` if it does.
     #[must_use]
     pub fn refused(&self) -> Option<String> {
-        self.inner.terms.refused().map(str::to_owned)
+        self.inner.terms.refused().map(NotWritten::to_string)
     }
 
     /// Whether a device may be shorter than its data.
@@ -191,9 +199,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::export`].
     pub fn destroy(self) -> Result<()> {
-        if let Some(reason) = self.read_only() {
-            return Err(Error::ReadOnly { pool: self.name(), reason });
-        }
+        self.check_writable()?;
         self.finish(PoolState::Destroyed)
     }
 

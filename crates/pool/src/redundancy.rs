@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use format::Txg;
-use format::config::{PoolConfig, VdevConfig, VdevKind};
+use format::config::{PoolConfig, VdevConfig};
 use storage::host::Disk;
 use storage::{Shape, Storage, TopVdev, TxgRuns};
 
-use crate::Result;
 use crate::members::{self, Members};
 use crate::mos::Mos;
 use crate::pool::Inner;
+use crate::{NotWritten, Result};
 
 /// Finds the txgs that each leaf missed, from the lists on disk and the states of the devices. Returns a reason if OpenZFS
 /// must repair the pool before it can be written here. `newest` has the newest states of each device by its guid.
@@ -28,7 +28,7 @@ pub(crate) fn judge(
     config: &PoolConfig,
     newest: &HashMap<u64, Newest>,
     members: &Members,
-) -> Result<Option<String>> {
+) -> Result<Option<NotWritten>> {
     let synced = newest.values().map(|newest| newest.last).max().unwrap_or_default();
     storage.set_unsynced(synced.next());
     for (vdev, top) in config.tree.children.iter().zip(storage.vdevs().tops()) {
@@ -48,7 +48,7 @@ pub(crate) fn judge(
                 _ => {}
             }
         }
-        if let Some(why) = unwritable(vdev, top) {
+        if let Some(why) = unwritable(top) {
             return Ok(Some(why));
         }
     }
@@ -73,22 +73,19 @@ pub(crate) fn note_old_copies<'a>(
 }
 
 /// Why this top-level vdev is not written, although its layout is supported.
-fn unwritable(vdev: &VdevConfig, top: &TopVdev) -> Option<String> {
-    if vdev.walk().any(|below| below.kind == VdevKind::DistributedSpare) {
-        return Some("a distributed spare is in use".into());
-    }
+fn unwritable(top: &TopVdev) -> Option<NotWritten> {
     // Guid 0 is that of no leaf.
     if matches!(top.shape, Shape::Mirror(_) | Shape::Parity { .. }) && !top.can_lose(0) {
-        return Some("of what was written in some txgs the devices that are there do not have enough".into());
+        return Some(NotWritten::DevicesMissing);
     }
     None
 }
 
 /// Why the pool cannot return to an earlier state: a leaf that is not open may hold later states.
-pub(crate) fn may_return(config: &PoolConfig, storage: &Storage, returns: bool) -> Option<String> {
+pub(crate) fn may_return(config: &PoolConfig, storage: &Storage, returns: bool) -> Option<NotWritten> {
     let is_open = |leaf: &VdevConfig| storage.vdevs().leaves().any(|open| open.guid == leaf.guid.0);
     let lacks_any = returns && config.tree.leaves().any(|leaf| !is_open(leaf));
-    lacks_any.then(|| "a device that is not there may hold states later than the one to return to".into())
+    lacks_any.then_some(NotWritten::LaterStates)
 }
 
 /// The lists on disk, by the guid of the leaf. The configuration notes which leaves were found.

@@ -14,9 +14,9 @@ use format::uberblock::Uberblock;
 use storage::layout::{Grown, Motion, Spread};
 use storage::{Obstacle, Storage, TopVdev};
 
-use crate::Result;
 use crate::mos::Mos;
 use crate::shape::{EXPAND_TXGS, is_expanding};
+use crate::{NotExpanded, Result};
 
 /// Bits of the word of the uberblock that hold how far the sectors have moved, in units of 512 bytes.
 const STATE_SHIFT: u32 = 55;
@@ -144,29 +144,27 @@ impl Reflow {
 }
 
 /// Why an expansion that is under way is not continued by this build.
-pub(crate) fn refused(config: &PoolConfig, storage: &Storage, uberblock: &Uberblock) -> Option<String> {
+pub(crate) fn refused(config: &PoolConfig, storage: &Storage, uberblock: &Uberblock) -> Option<NotExpanded> {
     let word = Word::decode(uberblock.raidz_reflow);
     let expanding: Vec<&VdevConfig> = config.tree.walk().filter(|vdev| is_expanding(vdev)).collect();
     let [vdev] = expanding[..] else {
-        let why = match (expanding.len(), uberblock.raidz_reflow) {
-            (0, 0) => return None,
-            (0, _) => "sectors of a raidz vdev move, and its configuration does not say which",
-            _ => "several raidz vdevs are being expanded",
+        return match (expanding.len(), uberblock.raidz_reflow) {
+            (0, 0) => None,
+            (0, _) => Some(NotExpanded::NoVdev),
+            _ => Some(NotExpanded::Several),
         };
-        return Some(why.into());
     };
-    let odd = |what: &str| Some(format!("the expansion of a raidz vdev is under way, and {what}"));
     let is_top = config.tree.children.iter().any(|top| top.guid == vdev.guid);
     if !is_top || !matches!(vdev.kind, VdevKind::Raidz { .. }) || vdev.zap_top.is_none_or(|own| own.0 == 0) {
-        return odd("it is not one that this version of cenote continues");
+        return Some(NotExpanded::OtherKind);
     }
     let top = storage.vdevs().tops().get(vdev.id as usize)?;
-    let Some(layout) = layout_of(top) else { return odd("too few of its devices are there") };
+    let Some(layout) = layout_of(top) else { return Some(NotExpanded::DevicesMissing) };
     let newest = vdev.extra.get_u64s(EXPAND_TXGS).and_then(|since| since.last().copied());
     if newest.is_some_and(|since| since > uberblock.txg.next().0) {
-        return odd("blocks are still born that do not count with the child before");
+        return Some(NotExpanded::NotSettled);
     }
-    let Some(scratch) = layout.scratch() else { return odd("its boot areas are too small") };
+    let Some(scratch) = layout.scratch() else { return Some(NotExpanded::NoScratch) };
     let is_begun =
         word.moved >= scratch && word.moved <= end_of(top) && word.moved.is_multiple_of(1 << top.ashift);
     let is_known = match word.state {
@@ -175,12 +173,10 @@ pub(crate) fn refused(config: &PoolConfig, storage: &Storage, uberblock: &Uberbl
         _ => word.state <= IN_PLACE && is_begun,
     };
     if !is_known {
-        return odd("what the uberblock says of it is damaged");
+        return Some(NotExpanded::Damaged);
     }
     if word.state == IN_SCRATCH && !storage.is_whole(top.id) {
-        return odd(
-            "its first sectors lie in the boot areas of its devices, of which one is missing or behind",
-        );
+        return Some(NotExpanded::ScratchNotWhole);
     }
     None
 }

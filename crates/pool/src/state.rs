@@ -57,7 +57,7 @@ use crate::terms::Terms;
 use crate::throttle::Limits;
 use crate::treater::Treater;
 use crate::tx::{Groups, Hold, Need, Tx};
-use crate::{Error, Result};
+use crate::{Error, NotWritten, Result};
 
 /// A job for the sync thread, run in the syncing txg.
 pub(crate) type Task = Box<dyn FnOnce(&mut Syncing<'_>) + Send>;
@@ -150,7 +150,7 @@ pub(crate) struct Parts {
     pub(crate) uberblock: Uberblock,
     pub(crate) members: Members,
     /// Why this build cannot write the pool, even if the import is not read-only.
-    pub(crate) refused: Option<String>,
+    pub(crate) refused: Option<NotWritten>,
     /// Top-level vdevs that take no new blocks.
     pub(crate) non_allocating: Vec<u32>,
     /// Caches and spares, open so that nobody else takes them.
@@ -329,10 +329,10 @@ impl Inner {
         self.groups.begin_at_once(&self.need_of(hold, copies), || self.look_at_load())
     }
 
-    fn check_writable(&self) -> Result<()> {
+    pub(crate) fn check_writable(&self) -> Result<()> {
         match self.terms.read_only() {
             None => Ok(()),
-            Some(reason) => Err(Error::ReadOnly { pool: self.name(), reason: reason.to_owned() }),
+            Some(reason) => Err(Error::ReadOnly { pool: self.name(), reason: reason.clone() }),
         }
     }
 

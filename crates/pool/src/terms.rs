@@ -2,15 +2,16 @@
 //!
 //! Invariant: a pool that this build does not write is open read-only.
 
+use crate::NotWritten;
 use crate::options::Options;
 
 /// The terms on which the pool is open.
 #[derive(Debug)]
 pub(crate) struct Terms {
     /// Why the pool is read-only; `None` if it is not.
-    read_only: Option<String>,
+    read_only: Option<NotWritten>,
     /// Why this build does not write the pool; `None` if it does.
-    refused: Option<String>,
+    refused: Option<NotWritten>,
     /// Prefix shown before mountpoints.
     altroot: Option<String>,
     /// The user of the process.
@@ -18,8 +19,8 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn new(options: &Options, refused: Option<String>) -> Terms {
-        let asked = options.read_only.then(|| "it was opened for reading only".to_owned());
+    pub(crate) fn new(options: &Options, refused: Option<NotWritten>) -> Terms {
+        let asked = options.read_only.then_some(NotWritten::Asked);
         Terms {
             read_only: asked.or_else(|| refused.clone()),
             refused,
@@ -29,19 +30,19 @@ impl Terms {
     }
 
     /// Makes the pool read-only, because this build does not write it.
-    pub(crate) fn refuse(&mut self, reason: String) {
+    pub(crate) fn refuse(&mut self, reason: NotWritten) {
         self.refused = Some(reason.clone());
         self.read_only = Some(reason);
     }
 
     /// Why the pool is read-only; `None` if it is not.
-    pub(crate) fn read_only(&self) -> Option<&str> {
-        self.read_only.as_deref()
+    pub(crate) fn read_only(&self) -> Option<&NotWritten> {
+        self.read_only.as_ref()
     }
 
     /// Why this build does not write the pool; `None` if it does.
-    pub(crate) fn refused(&self) -> Option<&str> {
-        self.refused.as_deref()
+    pub(crate) fn refused(&self) -> Option<&NotWritten> {
+        self.refused.as_ref()
     }
 
     /// Prefix shown before mountpoints.

@@ -177,7 +177,7 @@ impl From<pool::Error> for Error {
         match error {
             pool::Error::Quota => Error::Quota,
             pool::Error::Interrupted => Error::Interrupted,
-            pool::Error::ReadOnly { reason, .. } => Error::ReadOnly(reason),
+            pool::Error::ReadOnly { reason, .. } => Error::ReadOnly(reason.to_string()),
             pool::Error::Dmu(error) => error.into(),
             other if other.is_no_space() => Error::NoSpace,
             other => Error::Pool(other),

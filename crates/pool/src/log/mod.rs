@@ -175,12 +175,9 @@ impl Log {
         }
     }
 
-    /// Refuses changes to a dataset whose log is not replayed yet. The replay itself is allowed.
-    pub(crate) fn check_replayed(&self, name: impl FnOnce() -> String) -> Result<(), String> {
-        if self.mode.load(Ordering::Acquire) != REPLAYING && self.to_replay() {
-            return Err(format!("'{}' has an intent log that was not replayed yet", name()));
-        }
-        Ok(())
+    /// Whether the log must be replayed before the dataset is changed. The replay itself changes it.
+    pub(crate) fn waits_for_replay(&self) -> bool {
+        self.mode.load(Ordering::Acquire) != REPLAYING && self.to_replay()
     }
 
     /// Whether the present caller is replaying: properties do not bind it.

@@ -160,8 +160,8 @@ impl Receiver<'_> {
         if begin.features & feature::RAW != 0 {
             return Err(ReceiveError::Unsupported("healing from raw streams").into());
         }
-        if let Some(reason) = self.pool.read_only().filter(|_| !dry_run) {
-            return Err(Error::ReadOnly { pool: self.pool.name(), reason });
+        if !dry_run {
+            self.pool.check_writable()?;
         }
         // While it is open it cannot be destroyed, so its blocks stay allocated.
         let snapshot = self.pool.open(into)?;

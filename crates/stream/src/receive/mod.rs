@@ -355,8 +355,8 @@ impl<'a> Receiver<'a> {
 
     /// Whether the pool's features allow what the stream holds.
     fn check_can_hold(&self, opening: &Opening, options: &ReceiveOptions) -> Result<()> {
-        if let Some(reason) = self.pool.read_only().filter(|_| !options.dry_run) {
-            return Err(Error::ReadOnly { pool: self.pool.name(), reason });
+        if !options.dry_run {
+            self.pool.check_writable()?;
         }
         let info = self.pool.info();
         for (bit, feature) in POOL_FEATURES {
