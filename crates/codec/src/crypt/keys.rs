@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 use super::aead::Cipher;
 use super::locked::Locked;
 use super::pointers::{MacVersion, truncated};
+use super::traces::without_traces;
 
 /// How many derived keys are kept. A dataset gets a new salt each time that it is opened for writing, and blocks with one
 /// salt lie close to each other.
@@ -57,10 +58,12 @@ impl DatasetKeys {
     /// The keys of a new dataset, from random bytes: the master key first, then the key that authenticates.
     #[must_use]
     pub fn generate(suite: Suite, guid: u64, random: &mut dyn FnMut(&mut [u8])) -> DatasetKeys {
-        let mut secrets = Zeroizing::new([0; KEY + HMAC_KEY]);
-        random(&mut secrets[..]);
-        let (master, hmac) = secrets.split_at(KEY);
-        DatasetKeys::new(suite, guid, 1, &master[..suite.key_len()], hmac)
+        without_traces(|| {
+            let mut secrets = Zeroizing::new([0; KEY + HMAC_KEY]);
+            random(&mut secrets[..]);
+            let (master, hmac) = secrets.split_at(KEY);
+            DatasetKeys::new(suite, guid, 1, &master[..suite.key_len()], hmac)
+        })
     }
 
     /// Keys that were wrapped: as many bytes of `master` as the suite has, 64 of `hmac`.
@@ -129,15 +132,19 @@ impl DatasetKeys {
             kept[..=at].rotate_right(1);
             return Arc::clone(&kept[0].1);
         }
+        let cipher = Arc::new(without_traces(|| Locked::new(self.derive(salt))));
+        kept.truncate(KEPT - 1);
+        kept.insert(0, (salt, Arc::clone(&cipher)));
+        cipher
+    }
+
+    fn derive(&self, salt: [u8; SALT]) -> Cipher {
         let mut key = Zeroizing::new([0; KEY]);
         let len = self.suite.key_len();
         Hkdf::<Sha512>::new(None, &self.secrets.0[..len])
             .expand(&salt, &mut key[..len])
             .expect("a key is shorter than 255 hashes");
-        let cipher = Arc::new(Locked::new(Cipher::new(self.suite, &key)));
-        kept.truncate(KEPT - 1);
-        kept.insert(0, (salt, Arc::clone(&cipher)));
-        cipher
+        Cipher::new(self.suite, &key)
     }
 
     /// The authentication code of a block of a type that is never encrypted, as it lies on the disk.

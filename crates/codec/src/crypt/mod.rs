@@ -21,6 +21,7 @@ mod objset;
 mod pointers;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod wrapping;
 
 pub use content::Content;

@@ -9,6 +9,7 @@ use super::aead::Cipher;
 use super::error::CryptError;
 use super::keys::DatasetKeys;
 use super::locked::Locked;
+use super::traces::without_traces;
 
 /// Fewest rounds in which a new pass phrase may become a key.
 pub const MIN_ITERATIONS: u64 = 100_000;
@@ -51,9 +52,11 @@ impl WrappingKey {
         if bytes.len() != KEY {
             return Err(CryptError::KeyLength { expected: KEY, found: bytes.len() });
         }
-        let mut key = WrappingKey::zeros();
-        key.0.copy_from_slice(bytes);
-        Ok(key)
+        Ok(without_traces(|| {
+            let mut key = WrappingKey::zeros();
+            key.0.copy_from_slice(bytes);
+            key
+        }))
     }
 
     /// From 64 hexadecimal digits.
@@ -64,12 +67,14 @@ impl WrappingKey {
         if digits.len() != 2 * KEY {
             return Err(CryptError::KeyLength { expected: 2 * KEY, found: digits.len() });
         }
-        let mut key = WrappingKey::zeros();
-        for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |d: u8| (d as char).to_digit(16).ok_or(CryptError::NotHex);
-            *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
-        }
-        Ok(key)
+        without_traces(|| {
+            let mut key = WrappingKey::zeros();
+            for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
+                let digit = |d: u8| (d as char).to_digit(16).ok_or(CryptError::NotHex);
+                *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+            }
+            Ok(key)
+        })
     }
 
     /// Derived from a pass phrase: PBKDF2 with HMAC-SHA1. A zero byte ends the pass phrase.
@@ -81,9 +86,11 @@ impl WrappingKey {
         let rounds = u32::try_from(iterations).ok().filter(|rounds| *rounds > 0);
         let rounds = rounds.ok_or(CryptError::Iterations(iterations))?;
         let phrase = phrase.split(|byte| *byte == 0).next().unwrap_or_default();
-        let mut key = WrappingKey::zeros();
-        pbkdf2::pbkdf2_hmac::<sha1::Sha1>(phrase, &salt.to_le_bytes(), rounds, &mut key.0[..]);
-        Ok(key)
+        Ok(without_traces(|| {
+            let mut key = WrappingKey::zeros();
+            pbkdf2::pbkdf2_hmac::<sha1::Sha1>(phrase, &salt.to_le_bytes(), rounds, &mut key.0[..]);
+            key
+        }))
     }
 
     /// Opens the keys of a dataset.
@@ -91,6 +98,10 @@ impl WrappingKey {
     /// # Errors
     /// [`CryptError::Unauthentic`]: this is not the key with which they were wrapped.
     pub fn unwrap(&self, wrapped: &WrappedKeys) -> Result<DatasetKeys, CryptError> {
+        without_traces(|| self.opened(wrapped))
+    }
+
+    fn opened(&self, wrapped: &WrappedKeys) -> Result<DatasetKeys, CryptError> {
         let master_len = wrapped.suite.key_len();
         let mut message = Zeroizing::new([0; KEY + HMAC_KEY]);
         let message = &mut message[..master_len + HMAC_KEY];
@@ -111,6 +122,10 @@ impl WrappingKey {
     /// Wraps the keys of a dataset. `iv` must be new: it is never used twice with one wrapping key.
     #[must_use]
     pub fn wrap(&self, keys: &DatasetKeys, iv: [u8; IV]) -> WrappedKeys {
+        without_traces(|| self.sealed(keys, iv))
+    }
+
+    fn sealed(&self, keys: &DatasetKeys, iv: [u8; IV]) -> WrappedKeys {
         let master_len = keys.suite().key_len();
         let (master, hmac) = keys.secrets();
         let mut message = Zeroizing::new([0; KEY + HMAC_KEY]);
