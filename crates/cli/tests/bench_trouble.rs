@@ -331,8 +331,8 @@ fn after_the_first(bed: &Bed, words: &[&str], compressions: &str, then: impl FnO
     let measuring = bench(bed, &line);
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(measuring.get_program()).args(measuring.get_args());
-    command.envs(measuring.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.current_dir(bed.path("")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    bed::in_place_of(&measuring, &mut command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("it starts");
     let lines = || std::fs::read_to_string(bed.path("j")).map_or(0, |journal| journal.lines().count());
     bed::wait_until("the first configuration is not measured", || lines() >= 2);

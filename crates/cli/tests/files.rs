@@ -290,8 +290,8 @@ fn odd_names_stay_on_one_line_and_steer_no_terminal() {
 fn on_a_terminal(bed: &Bed, words: &str) -> Option<String> {
     let mut script = Command::new("script");
     let line = format!("{} {words}", env!("CARGO_BIN_EXE_cenote"));
-    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).current_dir(bed.path(""));
-    script.envs(bed.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+    bed::in_place_of(&bed.command(&[]), &mut script);
     match script.output() {
         Ok(output) => {
             let shown = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -24,13 +24,7 @@ fn run(bed: &Bed, words: &[&str]) -> Done {
     let program = bed.command(words);
     let mut limited = std::process::Command::new("sh");
     limited.args(["-c", &script, "sh"]).arg(program.get_program()).args(program.get_args());
-    limited.current_dir(bed.path("")).stdin(std::process::Stdio::null());
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
+    bed::in_place_of(&program, limited.stdin(std::process::Stdio::null()));
     let began = Instant::now();
     let done: Done = limited.output().expect("sh is here").into();
     assert!(began.elapsed() < Duration::from_secs(SECONDS_MAX), "{words:?} does not end");

@@ -18,13 +18,7 @@ fn a_copy_into_a_live_pool_shows_how_far_it_is() {
     let line = format!("{program} cp -r {} tank:/", from.display());
     let copy = live.command(&[]);
     let mut script = Command::new("script");
-    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
-    for (name, value) in copy.get_envs() {
-        match value {
-            Some(value) => script.env(name, value),
-            None => script.env_remove(name),
-        };
-    }
+    bed::in_place_of(&copy, script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()));
     let output = match script.output() {
         Ok(output) => output,
         Err(error) => return eprintln!("skipped: script: {error}"),

@@ -406,13 +406,7 @@ fn mounting_all_fails_where_the_device_of_fuse_is_missing() {
         let mut hidden = Command::new("unshare");
         let node = live.path(&format!("no-fuse-{}", words.len() + words[2].len()));
         hidden.args(["-m", "--propagation", "private", "sh", "-c", script]).arg(node);
-        hidden.arg(plain.get_program()).args(plain.get_args());
-        plain.get_envs().for_each(|(name, value)| {
-            match value {
-                Some(value) => hidden.env(name, value),
-                None => hidden.env_remove(name),
-            };
-        });
+        bed::in_place_of(&plain, hidden.arg(plain.get_program()).args(plain.get_args()));
         let done = bed::Done::from(hidden.output().expect("it starts"));
         assert!(done.status == 1 && done.err.contains("/dev/fuse"), "{words:?}: {done:?}");
         assert_eq!(done.err.matches("modprobe fuse").count(), 1, "it is said once: {done:?}");

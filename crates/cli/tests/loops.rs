@@ -64,10 +64,7 @@ fn limited(bed: &Bed, words: &[&str]) -> Done {
     let mut command = std::process::Command::new("prlimit");
     let plain = bed.command(words);
     command.args(["--as=4294967296", "--"]).arg(plain.get_program()).args(plain.get_args());
-    command.current_dir(bed.path("")).stdin(std::process::Stdio::null());
-    plain.get_envs().for_each(|(name, value)| {
-        command.env(name, value.unwrap_or_default());
-    });
+    bed::in_place_of(&plain, command.stdin(std::process::Stdio::null()));
     run(command)
 }
 

@@ -120,10 +120,7 @@ fn offered(bed: &Bed, script: &Path, words: &[&str]) -> Option<Vec<String>> {
     );
     let set = bed.command(&[]);
     let mut bash = Command::new("bash");
-    bash.args(["--norc", "-c", &ask]).current_dir(bed.path(""));
-    for (name, value) in set.get_envs() {
-        bash.env(name, value.unwrap_or_default());
-    }
+    bed::in_place_of(&set, bash.args(["--norc", "-c", &ask]));
     bash.env("PATH", format!("{}:/usr/bin:/bin", links.display()));
     let done = tool(&mut bash)?;
     assert!(done.err.is_empty(), "{done:?}");

@@ -233,10 +233,7 @@ fn a_denied_device_is_reported_without_error_numbers() {
     let stranger = bed.command(&[]);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(bed.path("cenote"));
-    command.args(["zpool", "create", "-m", "none", "p", &data]).current_dir(bed.path(""));
-    stranger.get_envs().for_each(|(name, value)| {
-        command.env(name, value.unwrap_or_default());
-    });
+    bed::in_place_of(&stranger, command.args(["zpool", "create", "-m", "none", "p", &data]));
     let done = Done::from(command.output().expect("it starts"));
     assert!(done.err.contains("Permission denied") && !done.err.contains("os error"), "{done:?}");
     done.refused("cannot create 'p': permission denied");

@@ -231,13 +231,7 @@ fn mounts_of_a_copy_follow_what_its_tree_became() {
 fn at_a_terminal(command: &Command, line: &str) -> Option<(bool, String)> {
     let line = format!("timeout 20 {} {line}", env!("CARGO_BIN_EXE_cenote"));
     let mut script = Command::new("script");
-    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => script.env(name, value),
-            None => script.env_remove(name),
-        };
-    }
+    bed::in_place_of(command, script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()));
     match script.output() {
         Ok(output) => Some((output.status.code() == Some(1), String::from_utf8_lossy(&output.stdout).into())),
         Err(error) => {

@@ -294,8 +294,7 @@ fn limited(bed: &Bed, kibibytes: usize, words: &[&str]) -> Done {
     let plain = bed.command(words);
     let mut command = Command::new("bash");
     command.arg("-c").arg(format!("ulimit -f {kibibytes}; exec \"$0\" \"$@\""));
-    command.arg(plain.get_program()).args(plain.get_args()).current_dir(bed.path(""));
-    command.envs(plain.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    bed::in_place_of(&plain, command.arg(plain.get_program()).args(plain.get_args()));
     Done::from(command.output().expect("bash is here"))
 }
 

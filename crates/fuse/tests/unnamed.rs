@@ -11,7 +11,8 @@ use std::path::Path;
 use fuse::MountOptions;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
-use support::{Bed, usable, wait_until};
+use support::waits::wait_until;
+use support::{Bed, usable};
 
 fn unnamed(dir: &Path, flags: OFlags) -> Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags;

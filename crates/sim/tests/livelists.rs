@@ -111,6 +111,18 @@ fn expect_sound(story: &mut Story) {
     story.forget_unasked_syncs();
 }
 
+/// While the blocks of a destroyed clone are freed, the list is OpenZFS's at every moment, and the state is kept across exports.
+#[track_caller]
+fn expect_sound_while_freeing(story: &mut Story) {
+    for _ in 0..3 {
+        expect_sound(story);
+        zdb::expect_pleased(story);
+        story.reboot();
+        story.pool().sync().unwrap();
+        story.forget_unasked_syncs();
+    }
+}
+
 /// How many livelists the pool has.
 fn lists(story: &Story) -> u64 {
     story.pool().info().features[features::LIVELIST.guid]
@@ -158,14 +170,7 @@ fn a_livelist_gets_parts_and_is_condensed_and_its_clone_is_freed_by_it() {
         story.forget_unasked_syncs();
         let waiting = story.pool().freeing().unwrap();
         assert!(waiting > 500_000, "{waiting}");
-        // The list is OpenZFS's at every moment, and the state is kept across exports.
-        for _ in 0..3 {
-            expect_sound(&mut story);
-            zdb::expect_pleased(&mut story);
-            story.reboot();
-            story.pool().sync().unwrap();
-            story.forget_unasked_syncs();
-        }
+        expect_sound_while_freeing(&mut story);
         let left = story.pool().freeing().unwrap();
         assert!((1..waiting).contains(&left), "{left} of {waiting}");
         assert!(settle(&mut story) > 0);
@@ -231,13 +236,7 @@ fn a_clone_in_which_files_share_blocks_keeps_a_livelist_and_is_freed_by_it() {
     let full = story.pool().info().space.allocated;
     story.pool().destroy_dataset(CLONE).unwrap();
     story.forget_unasked_syncs();
-    for _ in 0..3 {
-        expect_sound(&mut story);
-        zdb::expect_pleased(&mut story);
-        story.reboot();
-        story.pool().sync().unwrap();
-        story.forget_unasked_syncs();
-    }
+    expect_sound_while_freeing(&mut story);
     assert!(settle(&mut story) > 0);
     story.sync().sync().sync();
     let empty = story.pool().info().space.allocated;

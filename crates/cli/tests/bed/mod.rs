@@ -6,23 +6,26 @@ pub mod images;
 pub mod live;
 pub mod person;
 pub mod streams;
+#[path = "../../../front/tests/waits/mod.rs"]
+mod waits;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long a test waits for what has to come. This bounds a hang only: a machine may be slow, and busy with other work.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub use waits::{PATIENCE, wait_until};
 
-/// Waits until something is so, and fails the test when it never is.
-#[track_caller]
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
+/// Gives a program that runs `command`, or stands for it, the same folder and variables.
+pub fn in_place_of(command: &Command, program: &mut Command) {
+    if let Some(folder) = command.get_current_dir() {
+        program.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => program.env(name, value),
+            None => program.env_remove(name),
+        };
     }
 }
 

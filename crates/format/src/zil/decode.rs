@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(ObjectId(self.u64()?))
     }
 
-    /// An object number with the slots of its dnode.
+    /// What a record tells of a node that it makes.
     fn new_node(&mut self) -> Result<LoggedNode, Corrupt> {
         let (object, slots) = self.new_object()?;
         Ok(LoggedNode {
@@ -156,6 +156,7 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// An object number with the slots of its dnode.
     fn new_object(&mut self) -> Result<(ObjectId, u8), Corrupt> {
         let word = self.u64()?;
         let slots = (word >> 56) + 1;

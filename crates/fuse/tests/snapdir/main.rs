@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
-use support::{Bed, Chance, difference, reference, shell, usable, wait_until};
+use support::waits::wait_until;
+use support::{Bed, Chance, difference, reference, shell, usable};
 
 /// What `.zfs`, `.zfs/shares` and `.zfs/snapshot` are on Linux.
 const NUMBERS: [u64; 3] = [0xffff_ffff_ffff, 0xffff_ffff_fffe, 0xffff_ffff_fffd];

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-use crate::support::{Bed, Chance, Ends, shell, usable, wait_until};
+use crate::support::waits::wait_until;
+use crate::support::{Bed, Chance, Ends, shell, usable};
 use crate::{Snapshots, errno, names};
 
 #[test]

@@ -12,7 +12,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuse::{Atime, MountError, MountOptions};
-use support::{Bed, Chance, Ends, PATIENCE, difference, digest, reference, shell, usable, wait_until};
+use support::waits::{PATIENCE, wait_until};
+use support::{Bed, Chance, Ends, difference, digest, reference, shell, usable};
 use zpl::session::Notice;
 
 #[test]

@@ -1,6 +1,9 @@
 //! Pools in files, mounted, for the tests of this crate; and a way to see what a tree holds.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../../../front/tests/waits/mod.rs"]
+pub mod waits;
+
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
@@ -16,6 +19,8 @@ use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, Before, Disk, FileDisk, Host};
 use zpl::Filesystem;
+
+use waits::PATIENCE;
 
 /// Whether file systems can be mounted here. If not, it is said, and tests have nothing to do; with
 /// `CENOTE_ORACLE=required` that is a failure.
@@ -50,19 +55,6 @@ fn disk(path: &Path) -> Arc<dyn Disk> {
 
 fn options() -> Options {
     Options { workers: 2, ..Options::default() }
-}
-
-/// How long a test waits for what has to come. This bounds a hang only: a machine may be slow, and busy with other work.
-pub const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Waits until something is so, and fails the test when it never is.
-#[track_caller]
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// A file system `tank/fs` in a file, mounted.
