@@ -5,13 +5,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use front::{MountOptions, MountPoint, Unavailable, apart};
+use front::{MountOptions, MountPoint, Unavailable, apart, link_to};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, fsconfig_create,
@@ -213,8 +214,10 @@ fn with_helper(point: &MountPoint, options: &MountOptions) -> io::Result<OwnedFd
 /// Runs the helper in the directory that the link `place` leads to. `path` is that directory, for removing the mount again.
 fn through_helper(list: &str, place: &Path, path: &Path) -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
+    // `place` leads there for this process alone, and the helper gets a copy of this thread's descriptors.
+    let folder = rustix::fs::open(place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut helper = Command::new(HELPER);
-    helper.args(["-o", list, "--", "."]).current_dir(place);
+    helper.args(["-o", list, "--", "."]).current_dir(link_to(folder.as_fd()));
     helper.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
     let said = helper.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => io::Error::new(error.kind(), Unavailable::Helper),
