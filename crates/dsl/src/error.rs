@@ -146,6 +146,12 @@ pub enum Error {
     /// A spare does not hold logs.
     #[error("cannot replace a log with a spare")]
     SpareForLog,
+    /// A distributed spare is space on the devices of a draid vdev: it is there as long as the vdev.
+    #[error("dRAID spares cannot be removed")]
+    DistributedSpareStays,
+    /// A distributed spare lies on the devices of another vdev.
+    #[error("a distributed spare takes the place of devices of its own draid vdev only")]
+    OtherDraid,
     /// The device is smaller than the one to which it is attached.
     #[error("device is too small")]
     TooSmall,

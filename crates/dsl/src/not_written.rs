@@ -25,9 +25,6 @@ pub enum NotWritten {
     /// The sums of space of such a pool count parity, also after an upgrade.
     #[error("raidz in pools made before version 3 is not written")]
     OldRaidz,
-    /// Blocks of a draid vdev lie in its spare space, where this build neither reads nor writes them.
-    #[error("a distributed spare fills in for one of its devices")]
-    DistributedSpare,
     /// A top-level vdev is missing, was removed, or has a layout that is not known.
     #[error("writing to {0} vdevs is not supported yet")]
     Vdev(Unwritable),

@@ -7,17 +7,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use format::config::VdevConfig;
+use format::config::{VdevConfig, VdevKind};
 use format::{Guid, Txg, label};
 use storage::host::{Access, Disk};
 use storage::{Leaf, TopVdev, Vdevs};
 
 use crate::labels;
+use crate::marks::RESILVERED;
 use crate::members::{Member, is_called_faulty};
 use crate::opened::open_disk;
 use crate::pool::{Inner, Pool};
 use crate::redundancy::Newest;
 use crate::replacement;
+use crate::shape::distributed_spare;
 use crate::state::Syncing;
 use crate::sync::missing::leaf_mut;
 use crate::tree_change::Joined;
@@ -76,6 +78,7 @@ impl Syncing<'_> {
         }
         // A failed leaf misses all txgs since it failed.
         self.inner.members.of(guid.0).miss_since(self.txg);
+        top.device_goes();
         self.put_leaf(slot, None)?;
         leaf.close();
         Ok(())
@@ -109,6 +112,35 @@ impl Syncing<'_> {
         AWAY.iter().for_each(|key| drop(config.extra.remove(key)));
         config.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
         config.extra.insert("expansion_time", self.inner.host.clock.now().0);
+        replacement::note_return(&mut self.state.config.tree, guid);
+        self.state.config_dirty = true;
+        Ok(())
+    }
+
+    fn bring_back_distributed(&mut self, guid: Guid) -> Result<()> {
+        let slot = self.slot(guid)?;
+        let top = self.top_of(slot).clone();
+        if top.leaves().any(|leaf| leaf.guid == guid.0) {
+            return Ok(());
+        }
+        let smallest = top.leaves().map(|leaf| leaf.disk.size()).min().ok_or(Error::NoSuchDevice)?;
+        let txg = self.txg;
+        let health = self.inner.members.of(guid.0);
+        let config = leaf_mut(&mut self.state.config.tree, guid.0).ok_or(Error::NoSuchDevice)?;
+        let leaf = distributed_spare(config, smallest, health.clone()).ok_or(Error::NoSuchDevice)?;
+        self.relay(slot.top, top, &[leaf]);
+        if !self.inner.is_open(guid.0) {
+            return Err(Error::NoSuchDevice);
+        }
+        health.come_back(Txg(txg.0 + TXGS_BEGUN));
+        self.inner.members.set_offline(guid.0, false);
+        self.inner.members.set_faulted(guid.0, false);
+        let config = leaf_mut(&mut self.state.config.tree, guid.0).ok_or(Error::NoSuchDevice)?;
+        AWAY.iter().for_each(|key| drop(config.extra.remove(key)));
+        if !health.missing().is_empty() {
+            // So an import knows that its list is more than what devices miss.
+            config.extra.insert(RESILVERED, txg.0);
+        }
         replacement::note_return(&mut self.state.config.tree, guid);
         self.state.config_dirty = true;
         Ok(())
@@ -162,6 +194,10 @@ impl Pool {
         if self.inner.is_open(guid.0) {
             return Ok(Joined(()));
         }
+        let config = self.info().config;
+        if config.tree.find(guid).is_some_and(|leaf| leaf.kind == VdevKind::DistributedSpare) {
+            return self.online_distributed(guid);
+        }
         let disk = open_disk(path, Access::ReadWrite { exclusive: true })?;
         self.online_disk(guid, Arc::new(disk))
     }
@@ -184,6 +220,18 @@ impl Pool {
         };
         self.run(move |syncing| {
             syncing.bring_back(guid, disk, newest.last())?;
+            syncing.inner.state_changed(guid, "ONLINE");
+            Ok(Joined(()))
+        })
+    }
+
+    /// Has a distributed spare take part again that was taken offline.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`].
+    fn online_distributed(&self, guid: Guid) -> Result<Joined> {
+        self.run(move |syncing| {
+            syncing.bring_back_distributed(guid)?;
             syncing.inner.state_changed(guid, "ONLINE");
             Ok(Joined(()))
         })

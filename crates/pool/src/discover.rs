@@ -104,7 +104,8 @@ impl Found {
             VdevKind::Raidz { nparity } | VdevKind::Draid { nparity, .. } => {
                 here + *nparity as usize >= vdev.children.len()
             }
-            VdevKind::Hole | VdevKind::Indirect => true,
+            // A distributed spare is there with the devices that it lies on.
+            VdevKind::Hole | VdevKind::Indirect | VdevKind::DistributedSpare => true,
             _ => here > 0,
         }
     }

@@ -42,7 +42,8 @@ impl Pool {
     /// [`Error::GrownMeanwhile`] where the pool cannot do without it for that moment.
     fn reopen_grown(&self, guid: Guid) -> Result<Joined> {
         let vdevs = self.inner.storage.vdevs();
-        let Some(leaf) = vdevs.leaves().find(|leaf| leaf.guid == guid.0) else {
+        let is_meant = |leaf: &&storage::Leaf| leaf.guid == guid.0 && leaf.distributed().is_none();
+        let Some(leaf) = vdevs.leaves().find(is_meant) else {
             return Ok(Joined(()));
         };
         let path = leaf.disk.path();

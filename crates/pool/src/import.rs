@@ -129,10 +129,6 @@ impl Read {
         if !unwritable.is_empty() {
             return Ok(Some(NotWritten::Features(unwritable.clone())));
         }
-        // Its blocks lie in the spare space of the other devices, where this build neither reads nor writes them.
-        if config.tree.walk().any(|vdev| vdev.kind == VdevKind::DistributedSpare) {
-            return Ok(Some(NotWritten::DistributedSpare));
-        }
         if let Some(why) = unwritable_devices(storage).or_else(|| self.cannot_be_kept.clone()) {
             return Ok(Some(why));
         }
@@ -402,7 +398,7 @@ impl Pool {
         self.run(move |syncing| {
             let vdevs = syncing.inner.storage.vdevs();
             for top in vdevs.tops() {
-                for leaf in top.leaves() {
+                for leaf in top.leaves().filter(|leaf| leaf.distributed().is_none()) {
                     labels::forget_states(&leaf.disk, kept, newest, top.ashift)?;
                 }
             }

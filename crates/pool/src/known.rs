@@ -15,7 +15,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use format::Guid;
-use format::config::PoolConfig;
+use format::config::{PoolConfig, VdevKind};
 use format::nvlist::{NvList, NvValue};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -304,7 +304,8 @@ pub fn cached_devices(path: &Path) -> Result<Vec<PathBuf>, KnownError> {
         if let Some(NvValue::StringArray(devices)) = entry.get("devices") {
             found.extend(devices.iter().map(|path| PathBuf::from(OsString::from_vec(path.clone()))));
         } else if let Ok(config) = PoolConfig::from_nvlist(entry) {
-            let paths = config.tree.leaves().filter_map(|leaf| leaf.path.clone());
+            let devices = config.tree.leaves().filter(|leaf| leaf.kind != VdevKind::DistributedSpare);
+            let paths = devices.filter_map(|leaf| leaf.path.clone());
             found.extend(paths.map(|path| PathBuf::from(OsString::from_vec(path))));
         }
     }

@@ -24,6 +24,7 @@ mod delegation;
 mod device_errors;
 mod devices;
 mod discover;
+mod distributed;
 mod dsl_lock;
 mod elsewhere;
 mod encryption;

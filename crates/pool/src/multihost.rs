@@ -220,7 +220,8 @@ impl Shared {
 
     /// The time between two heartbeats.
     fn pause(&self) -> Duration {
-        let leaves = self.storage.vdevs().leaves().count().max(1) as u32;
+        let with_labels = self.storage.vdevs().leaves().filter(|leaf| leaf.distributed().is_none());
+        let leaves = with_labels.count().max(1) as u32;
         (self.pace.interval() / leaves).max(PAUSE_MIN.min(self.pace.interval()))
     }
 
@@ -266,8 +267,9 @@ impl Shared {
     /// The next heartbeat, and the device that gets it. `None` if heartbeats are off, or no device can take one now.
     fn next_beat(&self) -> Option<(Uberblock, u32, Leaf)> {
         let tops = self.storage.vdevs().tops();
-        let leaves: Vec<_> =
-            tops.iter().flat_map(|top| top.written().map(move |leaf| (top.ashift, leaf))).collect();
+        let leaves = tops.iter().flat_map(|top| top.written().map(move |leaf| (top.ashift, leaf)));
+        // A distributed spare has no labels.
+        let leaves: Vec<_> = leaves.filter(|(_, leaf)| leaf.distributed().is_none()).collect();
         let mut state = self.lock();
         if !state.is_on || leaves.is_empty() {
             return None;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use format::config::{PoolConfig, VdevConfig};
+use format::config::{PoolConfig, VdevConfig, VdevKind};
 use format::label;
 use format::uberblock::Uberblock;
 use storage::allocator::Class;
@@ -21,7 +21,7 @@ use crate::members::{self, Members};
 use crate::options::{MissingLogs, Options};
 use crate::redundancy::{self, Newest};
 use crate::reflow;
-use crate::shape::{Progress, shape_of};
+use crate::shape::{self, Progress, shape_of};
 use crate::{Error, NotWritten, Result};
 
 /// The open devices of a pool with the state that was chosen.
@@ -177,8 +177,13 @@ fn absent(opened: &Opened, trusted: Option<&PoolConfig>, id: u32) -> Vec<String>
     if devices.is_empty() { vec![format!("vdev {id}")] } else { devices }
 }
 
-/// An open leaf that takes part.
-fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
+/// An open leaf of `top` that takes part.
+fn leaf(vdev: &VdevConfig, top: &VdevConfig, opened: &Opened) -> Option<Leaf> {
+    if vdev.kind == VdevKind::DistributedSpare {
+        let devices = top.leaves().filter_map(|leaf| opened.disks.get(&leaf.guid.0));
+        let smallest = devices.map(|disk| disk.size()).min().filter(|_| !members::is_closed(vdev))?;
+        return shape::distributed_spare(vdev, smallest, opened.members.of(vdev.guid.0));
+    }
     let disk = opened.disks.get(&vdev.guid.0).filter(|_| !members::is_closed(vdev))?.clone();
     Some(Leaf::with_health(vdev.guid.0, disk, opened.members.of(vdev.guid.0)))
 }
@@ -186,7 +191,7 @@ fn leaf(vdev: &VdevConfig, opened: &Opened) -> Option<Leaf> {
 fn top_vdev(vdev: &VdevConfig, opened: &Opened) -> TopVdev {
     let motion = reflow::Word::decode(opened.uberblock.raidz_reflow).motion();
     let progress = Progress { motion, next: opened.uberblock.txg.next() };
-    let shape = shape_of(vdev, &progress, &|below| leaf(below, opened));
+    let shape = shape_of(vdev, &progress, &|below| leaf(below, vdev, opened));
     let (top, is_moved) = (vdev.top.as_ref(), matches!(shape, Shape::Moved(_)));
     TopVdev {
         id: vdev.id as u32,

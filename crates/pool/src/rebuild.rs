@@ -134,6 +134,7 @@ impl Syncing<'_> {
         let before = all(self.mos(), &self.state.config.tree)?;
         let is_new = !before.iter().any(|(id, rebuild)| *id == vdev && rebuild.is_active());
         let top = &self.inner.storage.vdevs().tops()[index];
+        top.leaves().for_each(|leaf| leaf.health.resilver_begins());
         let bounds = top.written().filter_map(|leaf| leaf.health.missing().bounds());
         let bounds = bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let (first, end) = bounds.ok_or(Error::Internal)?;
@@ -268,8 +269,10 @@ impl Syncing<'_> {
             .cloned()
             .collect();
         for leaf in whole {
-            leaf.health.set_missing(leaf.health.missing().not_below(rebuild.max_txg));
-            self.forget_resilver(leaf.guid);
+            leaf.health.resilvered_below(rebuild.max_txg);
+            if leaf.health.missing().is_empty() {
+                self.forget_resilver(leaf.guid);
+            }
         }
     }
 

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use format::Txg;
-use format::config::{PoolConfig, VdevConfig};
+use format::config::{PoolConfig, VdevConfig, VdevKind};
 use storage::host::Disk;
 use storage::{Shape, Storage, TopVdev, TxgRuns};
 
+use crate::distributed;
 use crate::members::{self, Members};
 use crate::mos::Mos;
 use crate::pool::Inner;
@@ -36,8 +37,11 @@ pub(crate) fn judge(
         for leaf in vdev.leaves() {
             let health = members.of(leaf.guid.0);
             health.set_missing(members::read_list(mos, leaf.dtl)?);
-            let own = newest.get(&leaf.guid.0).filter(|_| top.leaves().any(|open| open.guid == leaf.guid.0));
+            let is_open = top.leaves().any(|open| open.guid == leaf.guid.0);
+            let own = newest.get(&leaf.guid.0).filter(|_| is_open);
             match (own, latest) {
+                // It has no labels.
+                (None, _) if leaf.kind == VdevKind::DistributedSpare && is_open => {}
                 // A vdev with one device is not written while the device is missing.
                 (None, _) if vdev.kind.is_leaf() => {}
                 (None, _) => health.miss_since(synced.next()),
@@ -48,6 +52,7 @@ pub(crate) fn judge(
                 _ => {}
             }
         }
+        distributed::lists_from_disk(vdev, members);
         if let Some(why) = unwritable(top) {
             return Ok(Some(why));
         }

@@ -57,6 +57,9 @@ impl Pool {
     }
 
     fn remove_aux(&self, aux: AuxVdev) -> Result<()> {
+        if aux.is_distributed {
+            return Err(Error::DistributedSpareStays);
+        }
         if aux.in_use && aux.kind == AuxKind::Spare {
             return Err(Error::SpareInUse);
         }

@@ -115,6 +115,10 @@ pub(crate) fn after_detach(parent: &mut VdevConfig, at: usize, gone: &VdevConfig
         VdevKind::Spare if at == 0 => {
             let [only] = parent.children.as_mut_slice() else { return None };
             only.extra.remove(UNSPARE);
+            if only.kind == VdevKind::DistributedSpare {
+                // It belongs to its vdev, so it stays a spare, in use from now on.
+                return None;
+            }
             only.extra.remove(IS_SPARE).map(|_| only.guid)
         }
         VdevKind::Spare => {
@@ -196,5 +200,9 @@ mod tests {
         let mut spare = above(VdevKind::Spare, vec![flagged(2, IS_SPARE)]);
         assert_eq!(after_detach(&mut spare, 0, &leaf(1)), Some(Guid(2)));
         assert!(!is_set(&spare.children[0], IS_SPARE));
+        let distributed = VdevConfig { kind: VdevKind::DistributedSpare, ..flagged(2, IS_SPARE) };
+        let mut spare = above(VdevKind::Spare, vec![distributed]);
+        assert_eq!(after_detach(&mut spare, 0, &leaf(1)), None);
+        assert!(is_set(&spare.children[0], IS_SPARE), "it stays a spare of its vdev");
     }
 }

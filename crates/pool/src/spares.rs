@@ -5,20 +5,23 @@
 //! To:     `tree_change`, which puts a spare beside the device; the label of a spare that is not needed any more.
 //! Source: docs/format/11-redundancy.md §9; 12-auxiliary-vdevs.md §4.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use format::Guid;
 use format::config::{VdevConfig, VdevKind};
-use storage::Leaf;
 use storage::host::{Access, Disk};
+use storage::{Leaf, spare_disk};
 
 use crate::aux_vdevs::{self, AuxKind, AuxVdev};
 use crate::opened::open_disk;
 use crate::pool::{Inner, Pool};
 use crate::replacement::Joins;
+use crate::shape::{SECTOR, TOP_GUID};
 use crate::tree_change::{Joined, Joining};
-use crate::{Error, Result};
+use crate::{Error, Result, distributed};
 
 impl Pool {
     /// Puts a spare of the pool in the place of the leaf `guid`.
@@ -43,11 +46,22 @@ impl Pool {
         if aux.in_use || aux.used_by.is_some() {
             return Err(Error::SpareInUse);
         }
+        if aux.is_distributed {
+            return self.fill_in_distributed(guid, aux.config, sequential);
+        }
         let path = aux.device.ok_or(Error::NoSuchDevice)?;
         let disk = self.inner.take_spare(&path)?;
         let above = Guid(self.inner.new_guid());
         let joins = Joins::Spare;
-        let joining = Joining { beside: guid, disk: disk.clone(), joins, new: spare, above, sequential };
+        let joining = Joining {
+            beside: guid,
+            disk: disk.clone(),
+            joins,
+            new: spare,
+            above,
+            sequential,
+            distributed: None,
+        };
         let taken = self.take_in(joining);
         if self.inner.info().config.tree.find(spare).is_none() {
             self.inner.hold_aux(disk);
@@ -55,11 +69,43 @@ impl Pool {
         taken
     }
 
-    /// The failed or missing devices that a spare may replace, and the number of held devices that may be spares. The caller
+    fn fill_in_distributed(&self, guid: Guid, spare: VdevConfig, sequential: bool) -> Result<Joined> {
+        let name = spare.path.as_deref().unwrap_or_default();
+        let vdevs = self.inner.storage.vdevs();
+        let own = vdevs.tops().iter().find(|top| spare.extra.get_u64(TOP_GUID) == Some(top.guid));
+        let smallest = own.and_then(|top| top.leaves().map(|leaf| leaf.disk.size()).min());
+        let size = smallest.ok_or(Error::OtherDraid)?;
+        self.take_in(Joining {
+            beside: guid,
+            disk: spare_disk(Path::new(OsStr::from_bytes(name)), size, SECTOR),
+            joins: Joins::Spare,
+            new: spare.guid,
+            above: Guid(self.inner.new_guid()),
+            sequential,
+            distributed: Some(spare),
+        })
+    }
+
+    /// As [`Pool::replace_by_spare`]. A distributed spare is rebuilt in the order of places where that can be.
+    ///
+    /// # Errors
+    /// As [`Pool::replace_by_spare`].
+    fn replace_by_spare_as_fits(&self, guid: Guid, spare: Guid) -> Result<Joined> {
+        let is_distributed = |aux: &AuxVdev| aux.config.guid == spare && aux.is_distributed;
+        if self.aux_vdevs()?.iter().any(is_distributed) {
+            match self.fill_in(guid, spare, true) {
+                Err(Error::NotSequential | Error::Resilvering) => {}
+                done => return done,
+            }
+        }
+        self.fill_in(guid, spare, false)
+    }
+
+    /// The failed or missing devices that a spare may replace, and the number of spares that may be free. The caller
     /// tries again when this value changes.
     #[must_use]
     pub fn wants_spares(&self) -> Option<(Vec<Guid>, usize)> {
-        let held = self.inner.aux_disks.len();
+        let held = self.inner.aux_disks.len() + distributed::idle(&self.inner.info().config.tree);
         let may = held > 0 && self.read_only().is_none() && self.trouble().is_none();
         let lost = if may { self.inner.without_spare() } else { Vec::new() };
         (!lost.is_empty()).then_some((lost, held))
@@ -73,17 +119,24 @@ impl Pool {
         let Some((lost, _)) = self.wants_spares() else { return Ok((Vec::new(), Joined(()))) };
         let mut spares: Vec<AuxVdev> = self.aux_vdevs()?;
         spares.retain(|aux| {
-            aux.kind == AuxKind::Spare && !aux.in_use && aux.used_by.is_none() && aux.device.is_some()
+            let is_there = aux.device.is_some() || aux.is_distributed;
+            aux.kind == AuxKind::Spare && !aux.in_use && aux.used_by.is_none() && is_there
         });
+        // Distributed spares come first. Those of other vdevs do not fit.
+        spares.sort_by_key(|aux| !aux.is_distributed);
+        let tree = self.info().config.tree;
         let mut helped = Vec::new();
         for guid in lost {
-            let used = spares.iter().position(|aux| match self.replace_by_spare(guid, aux.config.guid) {
+            let top = tree.children.iter().find(|top| top.find(guid).is_some()).map(|top| top.guid.0);
+            let fits = |aux: &AuxVdev| !aux.is_distributed || aux.config.extra.get_u64(TOP_GUID) == top;
+            let fills_in = |aux: &AuxVdev| match self.replace_by_spare_as_fits(guid, aux.config.guid) {
                 Ok(Joined(())) => true,
                 Err(error) => {
                     tracing::warn!(%error, "a spare cannot fill in");
                     false
                 }
-            });
+            };
+            let used = spares.iter().position(|aux| fits(aux) && fills_in(aux));
             if let Some(used) = used {
                 spares.remove(used);
                 helped.push(guid);

@@ -17,7 +17,7 @@ use crate::aux_vdevs::{self, AuxKind};
 use crate::marks::{REBUILT, RESILVERED};
 use crate::pool::{Inner, Pool};
 use crate::replacement::{self, IS_SPARE, Joins, OLD};
-use crate::shape::{Progress, shape_of};
+use crate::shape::{Progress, TOP_GUID, shape_of, spare_number};
 use crate::state::Syncing;
 use crate::{Error, Result, labels, new_vdevs};
 
@@ -41,6 +41,8 @@ pub(crate) struct Joining {
     pub(crate) above: Guid,
     /// It is rebuilt in the order of its places, instead of block by block.
     pub(crate) sequential: bool,
+    /// What the list of spares says of a distributed spare.
+    pub(crate) distributed: Option<VdevConfig>,
 }
 
 /// A device joined or came back: a resilver (crate `scan`) must write to it what it lacks.
@@ -97,7 +99,7 @@ impl Pool {
             return Err(Error::Busy { path: disk.path().to_path_buf(), holder: Some("this pool".into()) });
         }
         let (new, above) = (Guid(self.inner.new_guid()), Guid(self.inner.new_guid()));
-        self.take_in(Joining { beside, disk, joins, new, above, sequential })
+        self.take_in(Joining { beside, disk, joins, new, above, sequential, distributed: None })
     }
 
     /// Has a device join. A resilver (crate `scan`) is to begin then.
@@ -131,6 +133,7 @@ impl Inner {
         let left = self.run(move |syncing| syncing.leave(guid))?;
         // This must come last: until the txg is on disk, the device is part of the pool.
         match (&left.leaf, left.spare) {
+            (Some(leaf), _) if leaf.distributed().is_some() => leaf.close(),
             (Some(leaf), Some(spare)) => self.is_spare_again(leaf, spare),
             (Some(leaf), None) => labels::let_go(leaf),
             (None, _) => {}
@@ -209,14 +212,17 @@ pub(crate) fn said(leaf: &VdevConfig) -> String {
 
 impl Syncing<'_> {
     fn join(&mut self, joining: &Joining) -> Result<()> {
-        let Joining { beside, disk, joins, new, above, sequential } = joining;
+        let Joining { beside, disk, joins, new, above, sequential, distributed } = joining;
         self.state.keeping.check_none()?;
         self.check_not_removing()?;
         let slot = self.slot(*beside)?;
         let top = self.top_of(slot).clone();
         self.check_joining(joining, &top)?;
         self.check_way(joining, slot.top)?;
-        aux_vdevs::prepare_leaf(disk, (*joins == Joins::Spare).then_some(*new), self.state.config.version)?;
+        if distributed.is_none() {
+            let spare = (*joins == Joins::Spare).then_some(*new);
+            aux_vdevs::prepare_leaf(disk, spare, self.state.config.version)?;
+        }
         let mut leaf = self.new_leaf(joining, &top)?;
         let health: Arc<Health> = self.inner.members.of(new.0);
         let mut missing = TxgRuns::default();
@@ -243,7 +249,11 @@ impl Syncing<'_> {
         leaf.id = group.children.len() as u64;
         group.children.push(leaf);
         self.state.config_dirty = true;
-        self.relay(slot.top, top, &[Leaf::with_health(new.0, disk.clone(), health)]);
+        let mut joined = Leaf::with_health(new.0, disk.clone(), health);
+        if let Some(number) = distributed.as_ref().and_then(spare_number) {
+            joined = joined.as_distributed(number);
+        }
+        self.relay(slot.top, top, &[joined]);
         let (what, to) = match joins {
             Joins::Mirror => ("attach", "to"),
             Joins::Replacing => ("replace", "for"),
@@ -260,6 +270,19 @@ impl Syncing<'_> {
         replacement::check(parent, at, *joins)?;
         if top.is_log() && *joins == Joins::Spare {
             return Err(Error::SpareForLog);
+        }
+        let vdev = &self.state.config.tree.children[top.id as usize];
+        let is_other = |spare: &VdevConfig| spare.extra.get_u64(TOP_GUID) != Some(top.guid);
+        if let Some(spare) = &joining.distributed {
+            let number = spare_number(spare);
+            let is_part =
+                matches!(vdev.kind, VdevKind::Draid { nspares, .. } if number.is_some_and(|it| it < nspares));
+            if is_other(spare) || !is_part {
+                return Err(Error::OtherDraid);
+            }
+            if vdev.leaves().any(|leaf| spare_number(leaf) == number) {
+                return Err(Error::SpareInUse);
+            }
         }
         if label::asize_of(disk.size()) < top.asize_of_leaf() {
             return Err(Error::TooSmall);
@@ -282,7 +305,14 @@ impl Syncing<'_> {
 
     /// The configuration of a device that joins.
     fn new_leaf(&mut self, joining: &Joining, top: &TopVdev) -> Result<VdevConfig> {
-        let (mut leaf, _) = new_vdevs::new_device(0, joining.new, &joining.disk, Some(top.ashift))?;
+        let mut leaf = match &joining.distributed {
+            Some(listed) => {
+                let mut leaf = VdevConfig { top: None, ..listed.clone() };
+                leaf.extra.remove("ashift");
+                leaf
+            }
+            None => new_vdevs::new_device(0, joining.new, &joining.disk, Some(top.ashift))?.0,
+        };
         leaf.top = None;
         let mos = self.mos();
         if let Some(zaps) = mos.directory_object(ZAPS)? {

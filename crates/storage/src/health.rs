@@ -21,6 +21,8 @@ struct State {
     /// Why nothing is written to it any more.
     failed: Option<String>,
     missing: Arc<TxgRuns>,
+    /// Of these txgs a resilver could not write everything. They are part of `missing`.
+    unwritten: TxgRuns,
 }
 
 impl Health {
@@ -72,6 +74,31 @@ impl Health {
         let mut state = self.lock();
         let mut missing = TxgRuns::clone(&state.missing);
         missing.insert(from, to);
+        state.missing = Arc::new(missing);
+    }
+
+    /// A resilver cannot write what was born in the txgs from `from` up to, without, `to`: they stay missing after it.
+    pub(crate) fn keep_missing(&self, from: Txg, to: Txg) {
+        self.lock().unwritten.insert(from, to);
+    }
+
+    /// As [`Health::keep_missing`] of all txgs that the leaf misses.
+    pub fn keep_all_missing(&self) {
+        let mut state = self.lock();
+        let missing = state.missing.clone();
+        state.unwritten.extend(&missing);
+    }
+
+    /// A resilver begins, which visits everything that the leaf misses.
+    pub fn resilver_begins(&self) {
+        self.lock().unwritten = TxgRuns::default();
+    }
+
+    /// A resilver has written what was born below `end`, as far as it could.
+    pub fn resilvered_below(&self, end: Txg) {
+        let mut state = self.lock();
+        let mut missing = state.missing.not_below(end);
+        missing.extend(&std::mem::take(&mut state.unwritten));
         state.missing = Arc::new(missing);
     }
 

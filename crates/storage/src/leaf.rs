@@ -24,6 +24,8 @@ pub struct Leaf {
     /// Whether it takes part, and what it missed.
     pub health: Arc<Health>,
     pub(crate) unflushed: Arc<Unflushed>,
+    /// Which distributed spare of its vdev it is.
+    distributed: Option<u64>,
     metered: Arc<Metered>,
     door: Arc<Closable>,
 }
@@ -41,7 +43,20 @@ impl Leaf {
         let meter = Arc::new(Meter::default());
         let door = Arc::new(Closable::new(disk));
         let metered = Arc::new(Metered { disk: door.clone(), meter: meter.clone() });
-        Leaf { guid, disk: metered.clone(), metered, meter, health, unflushed: Arc::default(), door }
+        let (unflushed, distributed) = (Arc::default(), None);
+        Leaf { guid, disk: metered.clone(), metered, meter, health, unflushed, distributed, door }
+    }
+
+    /// The leaf as distributed spare `number` of a draid vdev: what belongs to it lies on the devices of the vdev.
+    #[must_use]
+    pub fn as_distributed(self, number: u64) -> Leaf {
+        Leaf { distributed: Some(number), ..self }
+    }
+
+    /// Which distributed spare of its vdev it is. It has no device of its own then, and so no labels.
+    #[must_use]
+    pub const fn distributed(&self) -> Option<u64> {
+        self.distributed
     }
 
     /// The same leaf by another guid.

@@ -12,6 +12,7 @@ mod buffers;
 mod cache;
 mod copy;
 mod deflate;
+mod distributed;
 mod draft;
 mod early;
 mod error;
@@ -40,6 +41,7 @@ mod reflow;
 mod resilver;
 mod seal;
 mod second;
+mod shared;
 mod side;
 pub mod suspend;
 mod tree;
@@ -65,6 +67,7 @@ pub use as_stored::AsStored;
 pub use buffers::Buffers;
 pub use cache::{CacheStats, Lookups, RecordCache};
 pub use deflate::{Deflate, GzipEngine};
+pub use distributed::spare_disk;
 pub use draft::Draft;
 pub use error::{Layout, NotYet, ReadError, Unwritable, WriteError};
 pub use fence::Fence;
@@ -214,7 +217,7 @@ impl Storage {
         self.tree.set_unsynced(txg);
     }
 
-    /// Does `operation` on each leaf that takes writes. A device that refuses is left out from then on, where others have all
+    /// Does `operation` on each leaf with a device that takes writes. A device that refuses is left out from then on, where others have all
     /// that it has; else this waits until a retry succeeds.
     ///
     /// # Errors
@@ -224,7 +227,7 @@ impl Storage {
         mut operation: impl FnMut(&TopVdev, &Leaf) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         for top in self.vdevs().tops() {
-            for leaf in top.written() {
+            for leaf in top.written().filter(|leaf| leaf.distributed().is_none()) {
                 self.suspension.attempt(|| self.tree.write(top.id, leaf, || operation(top, leaf)))?;
             }
         }

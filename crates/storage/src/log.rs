@@ -32,8 +32,9 @@ impl Storage {
         // Which bytes lie where follows from the size of the whole block, and so does its parity.
         let map = layout.map(dva.offset, size, born);
         for (column, part) in placed(&map, &payload) {
-            for leaf in top.numbers_of_side(column.child).filter_map(|number| top.child(number)) {
-                self.write_log_part(top.id, leaf, column.offset, &part)?;
+            let leaves = top.numbers_of_side(column.child).filter_map(|number| top.child(number));
+            for holder in leaves.flat_map(|leaf| top.ways().holders(leaf, column.offset)) {
+                self.write_log_part(top.id, holder.device, column.offset, &part)?;
             }
         }
         Ok(())

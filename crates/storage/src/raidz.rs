@@ -9,6 +9,7 @@ use std::ops::Range;
 use codec::parity::{generate, reconstruct};
 use format::Txg;
 
+use crate::distributed::Ways;
 use crate::error::ReadError;
 use crate::layout::{Column, Map, Spread};
 use crate::meter::Purpose;
@@ -23,6 +24,8 @@ const GUESSES_MAX: usize = 1 << 16;
 pub(crate) struct Columns<'a> {
     /// By number.
     pub(crate) sides: &'a [Side],
+    /// The whole vdev, also what is not read from.
+    pub(crate) ways: Ways<'a>,
     pub(crate) purpose: Purpose,
     /// Id of the vdev.
     pub(crate) vdev: u32,
@@ -33,12 +36,13 @@ pub(crate) struct Columns<'a> {
 impl<'a> Columns<'a> {
     /// Fills `buf` with a column. Gives the number, among the leaves of its side, of the one that gave it.
     fn read(&self, column: &Column, buf: &mut [u8]) -> Result<usize, ReadError> {
-        let read = self.sides[column.child].read(self.purpose, column.offset, buf);
+        let side = &self.sides[column.child];
+        let read = self.ways.read_side(side, self.purpose, column.offset, buf);
         read.unwrap_or(Err(ReadError::Missing { vdev: self.vdev }))
     }
 
     /// The number of the first leaf of a side among all leaves.
-    fn number_of(&self, side: usize) -> usize {
+    pub(crate) fn number_of(&self, side: usize) -> usize {
         self.sides[..side].iter().map(|side| side.places().len()).sum()
     }
 }
@@ -106,36 +110,6 @@ pub(crate) fn verify(
         outcome.damaged.extend(&stripe.dirty);
     }
     Ok(Outcome { damaged: stripe.leaves_of(&outcome.damaged), ..outcome })
-}
-
-/// Adds the leaves that hold something else than they should of the block in `buf`, of sides that have several.
-pub(crate) fn compare_several(
-    layout: &Spread,
-    from: Columns<'_>,
-    offset: u64,
-    buf: &[u8],
-    outcome: &mut Outcome,
-) {
-    if !from.sides.iter().any(Side::has_several) {
-        return;
-    }
-    let map = layout.map(offset, buf.len() as u64, from.born);
-    for (column, wanted) in map.columns.iter().zip(spread(&map, &buf.to_vec().into())) {
-        let side = &from.sides[column.child];
-        if column.len == 0 || !side.has_several() {
-            continue;
-        }
-        let first = from.number_of(column.child);
-        outcome.damaged.retain(|number| !(first..first + side.places().len()).contains(number));
-        let mut found = vec![0; column.len as usize];
-        for (place, leaf) in side.places().iter().enumerate() {
-            let Some(leaf) = leaf else { continue };
-            let is_right = leaf.read(from.purpose, column.offset, &mut found).is_ok();
-            if !is_right || found != wanted.bytes() {
-                outcome.damaged.push(first + place);
-            }
-        }
-    }
 }
 
 /// Reads the data columns into `buf`, whose end may lie within the last sector: straight, or of a woven block with what lies between.
@@ -541,7 +515,8 @@ mod tests {
         let leaf = |child: usize| Leaf::new(child as u64, Arc::new(disks[child].clone()));
         let sides: Vec<Side> =
             (0..8).map(|child| Side::from((!away.contains(&child)).then(|| leaf(child)))).collect();
-        let from = Columns { sides: &sides, purpose: Purpose::SyncRead, vdev: 0, born: Txg(0) };
+        let (purpose, ways) = (Purpose::SyncRead, Ways::without_spares());
+        let from = Columns { sides: &sides, ways, purpose, vdev: 0, born: Txg(0) };
         let mut buf = vec![0; len];
         let outcome = read(&layout, from, offset, &mut buf, &mut |bytes| bytes == block).ok()?;
         if outcome.good && away.is_empty() {

@@ -14,6 +14,7 @@ use std::time::Instant;
 use codec::parity::{generate, reconstruct};
 use format::label::DATA_START;
 
+use crate::distributed::{Holder, Ways};
 use crate::io_queue::Job;
 use crate::layout::{Column, Draid, Map, Spread};
 use crate::side::Side;
@@ -118,6 +119,16 @@ fn takes(leaf: &Leaf, targets: &[u64]) -> bool {
     targets.contains(&leaf.guid) && !leaf.health.has_failed()
 }
 
+/// Whether what a device holds for a leaf is right, as far as that is known.
+fn holds_all(holder: &Holder<'_>, targets: &[u64]) -> bool {
+    holder.chain().all(|leaf| is_whole(leaf, targets))
+}
+
+/// Whether a device gets what belongs to a leaf: it is rebuilt, or a distributed spare that leads to it.
+fn is_rebuilt(holder: &Holder<'_>, targets: &[u64]) -> bool {
+    holder.chain().any(|leaf| targets.contains(&leaf.guid))
+}
+
 /// What is to be written of a chunk. `None`: it cannot be known.
 fn parts<'a>(top: &'a TopVdev, targets: &[u64], start: u64, len: u64) -> Option<Vec<Part<'a>>> {
     match &top.shape {
@@ -130,7 +141,7 @@ fn parts<'a>(top: &'a TopVdev, targets: &[u64], start: u64, len: u64) -> Option<
             Some(targets.map(|leaf| Part { leaf, offset: start, payload: payload.clone() }).collect())
         }
         Shape::Parity { layout: Spread::Draid(layout), sides } => {
-            Stripes { map: map(layout, start, len), sides, targets }.parts()
+            Stripes { map: map(layout, start, len), sides, ways: top.ways(), targets }.parts()
         }
         _ => None,
     }
@@ -152,15 +163,15 @@ fn map(layout: &Draid, start: u64, len: u64) -> Map {
 struct Stripes<'a, 'b> {
     map: Map,
     sides: &'a [Side],
+    ways: Ways<'a>,
     targets: &'b [u64],
 }
 
 impl<'a> Stripes<'a, '_> {
     /// What is to be written of them.
     fn parts(&self) -> Option<Vec<Part<'a>>> {
-        let wanted: Vec<usize> = (0..self.map.columns.len())
-            .filter(|column| self.side(*column).leaves().any(|leaf| takes(leaf, self.targets)))
-            .collect();
+        let wanted: Vec<usize> =
+            (0..self.map.columns.len()).filter(|column| !self.takers(*column).is_empty()).collect();
         if wanted.is_empty() {
             return Some(Vec::new());
         }
@@ -174,7 +185,7 @@ impl<'a> Stripes<'a, '_> {
         let mut parts = Vec::new();
         for column in wanted {
             let (payload, offset) = (found[column].clone()?, self.column(column).offset);
-            let leaves = self.side(column).leaves().filter(|leaf| takes(leaf, self.targets));
+            let leaves = self.takers(column).into_iter();
             parts.extend(leaves.map(|leaf| Part { leaf, offset, payload: payload.clone() }));
         }
         Some(parts)
@@ -188,11 +199,27 @@ impl<'a> Stripes<'a, '_> {
         &self.sides[self.column(column).child]
     }
 
+    /// The devices that get a column. A rebuilt leaf of which no device takes the column goes on missing all that it misses.
+    fn takers(&self, column: usize) -> Vec<&'a Leaf> {
+        let offset = self.column(column).offset;
+        let mut takers = Vec::new();
+        for leaf in self.side(column).leaves().filter(|leaf| !leaf.health.has_failed()) {
+            let held: Vec<Holder<'a>> = self.ways.written(leaf, offset).collect();
+            if held.is_empty() && takes(leaf, self.targets) {
+                leaf.health.keep_all_missing();
+            }
+            let meant = held.iter().filter(|holder| is_rebuilt(holder, self.targets));
+            takers.extend(meant.map(|holder| holder.device));
+        }
+        takers
+    }
+
     /// A column as a device has it that lacks nothing.
     fn read(&self, column: usize) -> Option<Payload> {
         let Column { offset, len, .. } = *self.column(column);
-        let mut sources = self.side(column).leaves().filter(|leaf| is_whole(leaf, self.targets));
-        sources.find_map(|leaf| read(leaf, offset, len))
+        let holders = self.side(column).leaves().flat_map(|leaf| self.ways.holders(leaf, offset));
+        let mut sources = holders.filter(|holder| holds_all(holder, self.targets));
+        sources.find_map(|holder| read(holder.device, offset, len))
     }
 
     /// Computes the columns that no device has from the others.

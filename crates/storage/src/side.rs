@@ -4,14 +4,7 @@
 //! To:     `raidz`, which reads one column from each side; the write pipeline, which writes each column to all devices of its side.
 //! Source: docs/format/11-redundancy.md §1.1, §3.1, §4.1.
 
-use std::sync::Arc;
-
-use format::Txg;
-
-use crate::error::ReadError;
 use crate::leaf::Leaf;
-use crate::meter::Purpose;
-use crate::txg_runs::TxgRuns;
 
 /// The leaves that hold the same columns, in the order of the tree; absent ones are `None`.
 #[derive(Clone, Debug)]
@@ -53,33 +46,15 @@ impl Side {
         self.leaves().next().is_some()
     }
 
-    /// Whether more than one of its devices is there.
+    /// Whether more than one of its devices is there, or may be: a distributed spare may lie on several.
     pub(crate) fn has_several(&self) -> bool {
-        self.leaves().nth(1).is_some()
+        self.leaves().nth(1).is_some() || self.leaves().any(|leaf| leaf.distributed().is_some())
     }
 
-    /// Fills `buf` from the first leaf that can be read. Gives the place of that leaf.
-    pub(crate) fn read(
-        &self,
-        purpose: Purpose,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Option<Result<usize, ReadError>> {
-        let mut failure = None;
-        for (place, leaf) in self.0.iter().enumerate() {
-            let Some(leaf) = leaf else { continue };
-            match leaf.read(purpose, offset, buf) {
-                Ok(()) => return Some(Ok(place)),
-                Err(error) => failure = Some(Err(error)),
-            }
-        }
-        failure
-    }
-
-    /// The side without leaves that may lack a block born in `birth`.
-    pub(crate) fn believed(&self, birth: Txg) -> Side {
-        let knows = |leaf: &Leaf| !leaf.health.misses(birth);
-        Side(self.0.iter().map(|leaf| leaf.clone().filter(knows)).collect())
+    /// The side without the leaves at these places.
+    pub(crate) fn without(&self, is_left_out: impl Fn(usize) -> bool) -> Side {
+        let leaf = |(place, leaf): (usize, &Option<Leaf>)| leaf.clone().filter(|_| !is_left_out(place));
+        Side(self.0.iter().enumerate().map(leaf).collect())
     }
 
     /// The side with its newest leaf only.
@@ -89,16 +64,5 @@ impl Side {
             places[last].clone_from(&self.0[last]);
         }
         Side(places)
-    }
-
-    /// The txgs of which no leaf has everything that takes part, without the leaf `but`.
-    pub(crate) fn lacking(&self, but: u64) -> TxgRuns {
-        let takes_part = |leaf: &&Leaf| leaf.guid != but && !leaf.health.has_failed();
-        let lists: Vec<Arc<TxgRuns>> =
-            self.leaves().filter(takes_part).map(|leaf| leaf.health.missing()).collect();
-        match lists.split_first() {
-            None => TxgRuns::since(Txg(0)),
-            Some((first, others)) => others.iter().fold(TxgRuns::clone(first), |all, own| all.common(own)),
-        }
     }
 }

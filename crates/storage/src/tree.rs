@@ -91,6 +91,7 @@ impl Tree {
         let can = top.can_lose(leaf.guid);
         if can {
             leaf.health.fail(why, Txg(self.unsynced.load(Ordering::Acquire)));
+            top.device_goes();
         }
         can
     }

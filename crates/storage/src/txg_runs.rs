@@ -68,6 +68,18 @@ impl TxgRuns {
         TxgRuns(clipped.filter(|(from, to)| from < to).collect())
     }
 
+    /// The txgs that are not in `other`.
+    #[must_use]
+    pub fn without(&self, other: &TxgRuns) -> TxgRuns {
+        let mut left = self.clone();
+        for (from, to) in &other.0 {
+            let behind = left.not_below(Txg(*to));
+            left = left.below(Txg(*from));
+            left.extend(&behind);
+        }
+        left
+    }
+
     /// The txgs that are in both.
     #[must_use]
     pub fn common(&self, other: &TxgRuns) -> TxgRuns {
@@ -147,6 +159,9 @@ mod tests {
             let sets: Vec<_> = sets.iter().map(|pairs| Arc::new(runs(pairs))).collect();
             TxgRuns::most_at_once(&sets)
         };
+        let runs = |runs: &[(u64, u64)]| TxgRuns(runs.to_vec());
+        assert_eq!(runs(&[(1, 9)]).without(&runs(&[(0, 2), (4, 5), (8, 12)])), runs(&[(2, 4), (5, 8)]));
+        assert_eq!(runs(&[(1, 3)]).without(&runs(&[])), runs(&[(1, 3)]));
         assert_eq!(sets(&[]), 0);
         assert_eq!(sets(&[&[], &[(3, 4)]]), 1);
         assert_eq!(sets(&[&[(1, 3), (7, 9)], &[(3, 7)]]), 1);

@@ -10,6 +10,7 @@ use format::blkptr::{Block, BlockPtr, Dva};
 use format::{Txg, label};
 
 use crate::allocator::Class;
+use crate::distributed::Ways;
 use crate::error::{Layout, NotYet, ReadError, Unwritable, WriteError};
 use crate::fence::Fence;
 use crate::host::Disk;
@@ -17,9 +18,8 @@ use crate::layout::{self, GANG_HEADER, Motion, Spread};
 use crate::leaf::Leaf;
 use crate::meter::Purpose;
 use crate::moved::Moves;
-use crate::raidz::{self, Columns, Outcome};
+use crate::raidz::Outcome;
 use crate::side::Side;
-use crate::txg_runs::TxgRuns;
 
 /// How a top-level vdev spreads its blocks.
 #[derive(Clone, Debug)]
@@ -189,6 +189,14 @@ impl TopVdev {
         one.map(Some).into_iter().chain(many.iter().chain(of_sides).map(Option::as_ref))
     }
 
+    /// Which devices hold what belongs to a leaf.
+    pub(crate) fn ways(&self) -> Ways<'_> {
+        match &self.shape {
+            Shape::Parity { layout, sides } => Ways::new(layout, sides),
+            _ => Ways::without_spares(),
+        }
+    }
+
     /// Puts a leaf, or none, in the place with this number. `false` if there is no such place, or it cannot be empty.
     #[must_use]
     pub fn put(&mut self, number: usize, leaf: Option<Leaf>) -> bool {
@@ -278,28 +286,6 @@ impl TopVdev {
         self.child(replica).is_some_and(|leaf| leaf.health.misses(birth))
     }
 
-    /// Devices that are known to miss the block are not damaged.
-    fn without_stale(&self, mut outcome: Outcome, birth: Txg) -> Outcome {
-        outcome.damaged.retain(|child| !self.is_stale(*child, birth));
-        outcome
-    }
-
-    /// Whether the other leaves hold all data without the leaf with this guid.
-    #[must_use]
-    pub fn can_lose(&self, guid: u64) -> bool {
-        let (lacking, spare): (Vec<TxgRuns>, usize) = match &self.shape {
-            Shape::Mirror(children) => (vec![Side::new(children.clone()).lacking(guid)], 0),
-            Shape::Parity { layout, sides } => {
-                (sides.iter().map(|side| side.lacking(guid)).collect(), layout.parity())
-            }
-            Shape::Disk(_) | Shape::Hole | Shape::Moved(_) | Shape::Missing | Shape::Unsupported(_) => {
-                return false;
-            }
-        };
-        let lacking: Vec<Arc<TxgRuns>> = lacking.into_iter().map(Arc::new).collect();
-        TxgRuns::most_at_once(&lacking) <= spare
-    }
-
     /// The leaves that take writes, with their numbers.
     fn written_children(&self) -> impl Iterator<Item = (usize, &Leaf)> {
         let written = |(number, leaf): (usize, Option<&'_ Leaf>)| {
@@ -327,28 +313,7 @@ impl TopVdev {
     ) -> Result<Outcome, ReadError> {
         let replica = source.replica;
         let leaf = match &self.shape {
-            Shape::Parity { layout, sides } => {
-                let (vdev, purpose, born) = (self.id, source.purpose, source.birth);
-                let mut read_from = |sides: &[Side]| {
-                    raidz::read(layout, Columns { sides, purpose, vdev, born }, offset, buf, is_good)
-                };
-                let is_stale = |leaf: &Leaf| leaf.health.misses(source.birth);
-                let lacks_any = sides.iter().flat_map(Side::leaves).any(is_stale);
-                let first: Option<Vec<Side>> =
-                    lacks_any.then(|| sides.iter().map(|side| side.believed(source.birth)).collect());
-                let mut read = read_from(first.as_deref().unwrap_or(sides));
-                for next in later_attempts(sides, lacks_any) {
-                    if matches!(read, Ok(Outcome { good: true, .. })) {
-                        break;
-                    }
-                    let again = read_from(&next);
-                    // What an attempt says of damage is not replaced by an error of a later one.
-                    if again.is_ok() || read.is_err() {
-                        read = again;
-                    }
-                }
-                return Ok(self.without_stale(read?, source.birth));
-            }
+            Shape::Parity { .. } => return self.read_shared(source, offset, buf, is_good),
             Shape::Disk(leaf) => Some(leaf),
             Shape::Mirror(children) => children.get(replica).and_then(Option::as_ref),
             Shape::Hole | Shape::Moved(_) => return Err(ReadError::Removed { vdev: self.id }),
@@ -372,19 +337,7 @@ impl TopVdev {
         is_good: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Outcome, ReadError> {
         match &self.shape {
-            Shape::Parity { layout, sides } => {
-                let (purpose, born) = (source.purpose, source.birth);
-                let from = |sides| Columns { sides, purpose, vdev: self.id, born };
-                let mut outcome = raidz::verify(layout, from(sides), offset, buf, is_good)?;
-                if !outcome.good && sides.iter().any(Side::has_several) {
-                    // Of a side with several devices another one may have what is right.
-                    outcome = self.read(source, offset, buf, is_good)?;
-                }
-                if outcome.good {
-                    raidz::compare_several(layout, from(sides), offset, buf, &mut outcome);
-                }
-                Ok(self.without_stale(outcome, source.birth))
-            }
+            Shape::Parity { .. } => self.verify_shared(source, offset, buf, is_good),
             _ => self.read(source, offset, buf, is_good),
         }
     }
@@ -419,13 +372,6 @@ impl TopVdev {
         let leaf = self.child(replica).filter(|leaf| !leaf.health.has_failed());
         leaf.ok_or_else(|| self.unwritable(Unwritable::Missing))
     }
-}
-
-/// The leaves from which a block is read after the first attempt: all of them, if that left some out, and the newest one of each side.
-fn later_attempts(sides: &[Side], left_out: bool) -> impl Iterator<Item = Vec<Side>> {
-    let newest = sides.iter().any(Side::has_several);
-    let all = left_out.then(|| sides.to_vec());
-    all.into_iter().chain(newest.then(|| sides.iter().map(Side::newest_only).collect()))
 }
 
 impl Vdevs {

@@ -9,6 +9,7 @@ use format::Txg;
 use format::blkptr::{Block, Dva};
 use format::label::DATA_START;
 
+use crate::distributed::Holder;
 use crate::gang::{self, GANG_DEPTH_MAX, deeper};
 use crate::reflow::placed;
 use crate::vdev::TopVdev;
@@ -173,9 +174,16 @@ impl Storage {
             }
             let mut found = vec![0; column.len as usize];
             for leaf in top.numbers_of_side(column.child).filter_map(|number| leaves.get(&number)) {
-                let read = leaf.read(Purpose::SyncRead, column.offset, &mut found);
-                if read.is_err() || found != wanted.bytes() {
-                    written += self.write_part(top, leaf, column.offset, wanted.bytes())?;
+                let mut is_held = false;
+                for Holder { device, .. } in top.ways().written(leaf, column.offset) {
+                    is_held = true;
+                    let read = device.read(Purpose::SyncRead, column.offset, &mut found);
+                    if read.is_err() || found != wanted.bytes() {
+                        written += self.write_part(top, device, column.offset, wanted.bytes())?;
+                    }
+                }
+                if !is_held && leaf.health.misses(born) {
+                    leaf.health.keep_missing(born, born.next());
                 }
             }
         }

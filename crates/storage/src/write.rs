@@ -351,16 +351,41 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         let top = &self.storage.vdevs().tops()[target.vdev as usize];
-        let offset = run.start + format::label::DATA_START;
         let submitted = Instant::now();
         let meant = target.child.map(|side| top.numbers_of_side(side));
         let is_meant = |number: &usize| meant.as_ref().is_none_or(|numbers| numbers.contains(number));
         for (_, leaf) in top.written_leaves()?.filter(|(number, _)| is_meant(number)) {
-            let (vdev, leaf, buffers) = (target.vdev, leaf.clone(), run.buffers.clone());
-            self.storage.io().submit(Job { vdev, leaf, offset, buffers, len: run.len, submitted })?;
+            for (at, len) in top.ways().parts(leaf, run.start, run.len as u64) {
+                let len = len as usize;
+                for holder in top.ways().written(leaf, at) {
+                    let buffers = part_of(&run, at, len);
+                    let (vdev, leaf, offset) =
+                        (target.vdev, holder.device.clone(), at + format::label::DATA_START);
+                    self.storage.io().submit(Job { vdev, leaf, offset, buffers, len, submitted })?;
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// The `len` bytes of a run that belong at `at`.
+fn part_of(run: &Run, at: u64, len: usize) -> Vec<Payload> {
+    if len == run.len {
+        return run.buffers.clone();
+    }
+    let wanted = (at - run.start) as usize..(at - run.start) as usize + len;
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for buffer in &run.buffers {
+        let size = buffer.bytes().len();
+        let (from, to) = (wanted.start.max(start), wanted.end.min(start + size));
+        if from < to {
+            parts.push(buffer.part(from - start..to - start));
+        }
+        start += size;
+    }
+    parts
 }
 
 impl Drop for Writer<'_> {

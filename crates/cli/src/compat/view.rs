@@ -530,7 +530,8 @@ fn aux_view(aux: &AuxVdev, naming: Naming) -> VdevView {
 fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, naming: Naming) -> VdevView {
     let children: Vec<VdevView> = vdev.children.iter().map(|c| view(c, devices, class, naming)).collect();
     let offline = vdev.extra.get_u64("offline").is_some_and(|flag| flag != 0);
-    let here = devices.get(&vdev.guid.0);
+    let is_distributed = vdev.kind == VdevKind::DistributedSpare;
+    let here = devices.get(&vdev.guid.0).filter(|_| !is_distributed);
     let up = children.iter().filter(|child| child.state <= State::Degraded).count();
     let all = children.iter().all(|child| child.state == State::Online);
     let needed = match vdev.kind {
@@ -541,7 +542,8 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
     let state = match vdev.kind {
         VdevKind::Indirect => State::Online,
         _ if children.is_empty() && offline => State::Offline,
-        _ if children.is_empty() && here.is_some() => State::Online,
+        // It is there with the devices that it lies on.
+        _ if children.is_empty() && (here.is_some() || is_distributed) => State::Online,
         _ if children.is_empty() => State::Unavail,
         _ if all => State::Online,
         _ if up >= needed => State::Degraded,

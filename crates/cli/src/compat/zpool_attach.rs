@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use format::Guid;
-use format::config::VdevConfig;
+use format::config::{VdevConfig, VdevKind};
 use pool::{AuxKind, AuxVdev};
 use scan::Scans as _;
 use storage::host::Access;
@@ -119,7 +119,11 @@ fn spare_at(view: &PoolView, name: &str) -> Option<Guid> {
         let path = state::absolute(&PathBuf::from(name));
         let known =
             aux.config.path.as_deref().map(|raw| PathBuf::from(String::from_utf8_lossy(raw).into_owned()));
-        aux.device.as_deref() == Some(&path) || known == Some(path) || aux.config.guid.0.to_string() == name
+        let is_named = aux.is_distributed && known == Some(PathBuf::from(name));
+        is_named
+            || aux.device.as_deref() == Some(&path)
+            || known == Some(path)
+            || aux.config.guid.0.to_string() == name
     };
     aux.into_iter().find(is_meant).map(|aux| aux.config.guid)
 }
@@ -289,7 +293,8 @@ pub(crate) fn note_devices_of(
         let place = open.get(&leaf.guid.0).or_else(|| known.get(&leaf.guid.0)).cloned();
         place.or_else(|| leaf.path.as_ref().map(named))
     };
-    let devices: Vec<PathBuf> = config.tree.leaves().filter_map(place).collect();
+    let with_device = config.tree.leaves().filter(|leaf| leaf.kind != VdevKind::DistributedSpare);
+    let devices: Vec<PathBuf> = with_device.filter_map(place).collect();
     let guid = pool.guid();
     state::known().update(|pools| {
         for known in pools.iter_mut().filter(|known| known.guid == guid) {

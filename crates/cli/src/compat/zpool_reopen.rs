@@ -7,6 +7,7 @@ use crate::command::{Command, Run};
 use crate::messages::{Failure, reason};
 use crate::open::{self, Intent};
 use crate::out::Console;
+use format::config::VdevKind;
 use pool::labels;
 use std::path::Path;
 use storage::host::{Access, FileDisk};
@@ -39,7 +40,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                     && newest.label.is_some_and(|label| label.guid.0 == guid),
             )
         };
-        let gone = config.tree.leaves().find(|leaf| {
+        let mut devices = config.tree.leaves().filter(|leaf| leaf.kind != VdevKind::DistributedSpare);
+        let gone = devices.find(|leaf| {
             let path = session.devices.get(&leaf.guid.0).filter(|path| !open::is_gone(path));
             path.and_then(|path| is_own(path, leaf.guid.0)) != Some(true)
         });

@@ -72,10 +72,10 @@ impl VdevKind {
         }
     }
 
-    /// Whether it is a device of its own.
+    /// Whether nothing is below it: a device of its own, or a distributed spare in use.
     #[must_use]
     pub const fn is_leaf(&self) -> bool {
-        matches!(self, VdevKind::Disk | VdevKind::File)
+        matches!(self, VdevKind::Disk | VdevKind::File | VdevKind::DistributedSpare)
     }
 
     /// Whether the slot holds nothing.
@@ -345,7 +345,7 @@ impl VdevConfig {
         })
     }
 
-    /// The devices: this vdev, or those below it.
+    /// The leaves: this vdev, or those below it.
     pub fn leaves(&self) -> impl Iterator<Item = &VdevConfig> {
         self.walk().filter(|vdev| vdev.kind.is_leaf())
     }

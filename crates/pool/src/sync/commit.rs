@@ -52,7 +52,8 @@ pub(super) fn commit(inner: &Inner, state: &mut SyncState, txg: Txg, root: Block
     let config_dirty = std::mem::take(&mut state.config_dirty);
     let mut halves: BTreeMap<u64, Half> = BTreeMap::new();
     if config_dirty {
-        for leaf in storage.vdevs().tops().iter().flat_map(TopVdev::written) {
+        let written = storage.vdevs().tops().iter().flat_map(TopVdev::written);
+        for leaf in written.filter(|leaf| leaf.distributed().is_none()) {
             halves.insert(leaf.guid, Half::to_write_first(&*leaf.disk, state.uberblock.txg));
         }
     }

@@ -14,6 +14,7 @@ use format::{ObjectId, ObjectType};
 use storage::TxgRuns;
 
 use crate::Result;
+use crate::distributed;
 use crate::features::Features;
 use crate::marks::{REBUILT, RESILVERED};
 use crate::members::LAYOUT;
@@ -35,8 +36,10 @@ impl Syncing<'_> {
     /// Writes the changed lists, as of the end of this txg. Returns the failed leaves; their lists contain this txg.
     pub(super) fn note_missing(&mut self) -> Result<BTreeSet<u64>> {
         let failed = self.inner.members.failed();
+        let by_devices = distributed::missed_by_devices(&self.state.config.tree, &self.inner.members);
         for (guid, missing) in self.inner.members.missing() {
-            let missing = missing.below(self.txg.next());
+            let mut missing = missing.below(self.txg.next());
+            by_devices.get(&guid).into_iter().for_each(|more| missing.extend(&more.below(self.txg.next())));
             let on_disk = self.state.listed.get(&guid);
             if on_disk.map_or(missing.is_empty(), |on_disk| *on_disk == missing) {
                 continue;

@@ -66,6 +66,7 @@ pub(super) fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
     syncing.end_deferring()?;
     syncing.inner.happened("resilver_start", &[]);
     let (first, end) = lacking(syncing.inner.storage()).ok_or(Error::NotScrubbing)?;
+    syncing.inner.storage().vdevs().leaves().for_each(|leaf| leaf.health.resilver_begins());
     let mut scan = super::begun(syncing)?;
     scan.func = ScanFunc::Resilver;
     // When a block was copied from a removed vdev, its birth does not tell.
@@ -198,7 +199,7 @@ fn empty_lists(syncing: &mut Syncing<'_>) -> Result<Option<bool>> {
             if syncing.is_deferred(leaf.guid) {
                 continue;
             }
-            leaf.health.set_missing(leaf.health.missing().not_below(scan.max_txg));
+            leaf.health.resilvered_below(scan.max_txg);
             if leaf.health.missing().is_empty() {
                 syncing.forget_resilver(leaf.guid);
             }

@@ -144,6 +144,33 @@ impl Draid {
         (u64::from(self.table[(base * children + position) as usize]) + shift) % children
     }
 
+    /// Bytes of a slice on each device.
+    const fn slice_bytes(&self) -> u64 {
+        (self.spec.width() * self.spec.groups / self.spec.disks()) << ROW_SHIFT
+    }
+
+    /// The device that holds what belongs to distributed spare `number` at `offset` of each device; `None` if there is no such spare.
+    pub(crate) fn spare_at(&self, number: u64, offset: u64) -> Option<usize> {
+        let position = (self.spec.children - 1).checked_sub(number).filter(|_| number < self.spec.spares)?;
+        Some(self.device(offset / self.slice_bytes(), position) as usize)
+    }
+
+    /// The devices on which the slice at `offset` of each device has spare space only.
+    pub(crate) fn spares_at(&self, offset: u64) -> Vec<usize> {
+        (0..self.spec.spares).filter_map(|number| self.spare_at(number, offset)).collect()
+    }
+
+    /// Where the slice at `offset` of each device ends.
+    pub(crate) fn end_of_slice(&self, offset: u64) -> u64 {
+        (offset / self.slice_bytes() + 1).saturating_mul(self.slice_bytes())
+    }
+
+    /// The offsets at which slices begin that differ in their devices, up to `end` of each device.
+    pub(crate) fn slices(&self, end: u64) -> impl Iterator<Item = u64> {
+        let (bytes, different) = (self.slice_bytes(), self.table.len() as u64);
+        (0..end.div_ceil(bytes).clamp(1, different)).map(move |slice| slice * bytes)
+    }
+
     /// Bytes of each device that a vdev with so many allocatable bytes needs: whole rows, and what OpenZFS keeps free.
     #[must_use]
     pub(crate) fn asize_of_child(&self, asize: u64) -> u64 {
