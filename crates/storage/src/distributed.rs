@@ -15,7 +15,7 @@ use std::sync::Arc;
 use format::Txg;
 
 use crate::error::ReadError;
-use crate::host::Disk;
+use crate::host::{Backing, Disk};
 use crate::layout::{Draid, Spread};
 use crate::leaf::Leaf;
 use crate::meter::Purpose;
@@ -287,6 +287,10 @@ impl Disk for NoDevice {
     }
 
     fn drop_cache(&self) {}
+
+    fn backing(&self) -> Option<Backing> {
+        None
+    }
 }
 
 /// What stands in the place of the device of a distributed spare.

@@ -8,8 +8,8 @@ use format::label::DATA_START;
 
 use crate::error::{ReadError, WriteError};
 use crate::health::Health;
-use crate::host::{Closable, Disk};
-use crate::meter::{Meter, Metered, Purpose};
+use crate::host::{Backing, Closable, Disk};
+use crate::meter::{Meter, Metered, Purpose, ReadUnderWay};
 use crate::unflushed::Unflushed;
 
 /// A disk or file at the bottom of the tree.
@@ -76,12 +76,34 @@ impl Leaf {
     /// Fills `buf` from `offset` of the allocatable area, for `purpose`.
     pub(crate) fn read(&self, purpose: Purpose, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
         // The boot area lies before the allocatable area.
-        let at = offset.wrapping_add(DATA_START);
-        self.metered.read_for(purpose, buf, at).map_err(|source| ReadError::Device {
-            path: self.disk.path().to_path_buf(),
-            offset: at,
-            source,
-        })
+        let at = Leaf::place_of(offset);
+        self.metered.read_for(purpose, buf, at).map_err(|source| self.unread(at, source))
+    }
+
+    /// The offset from the beginning of the device, of an offset in its allocatable area.
+    pub(crate) fn place_of(offset: u64) -> u64 {
+        offset.wrapping_add(DATA_START)
+    }
+
+    /// What to say of a read at `offset` from the beginning of the device that failed.
+    pub(crate) fn unread(&self, offset: u64, source: io::Error) -> ReadError {
+        ReadError::Device { path: self.disk.path().to_path_buf(), offset, source }
+    }
+
+    /// A read that somebody else makes begins: the offset from the beginning of the device, and the bytes. `None` where it would have to
+    /// wait for others.
+    pub(crate) fn begin_read(&self, purpose: Purpose, range: (u64, u64)) -> Option<ReadUnderWay<'_>> {
+        self.metered.begin_read(purpose, range)
+    }
+
+    /// The file or device that reads can be made from without this leaf.
+    pub(crate) fn backing(&self) -> Option<Backing> {
+        self.door.backing()
+    }
+
+    /// What lies there in the allocatable area will soon be read.
+    pub(crate) fn hint_willneed(&self, offset: u64, len: u64) {
+        self.disk.hint_willneed(Leaf::place_of(offset), len);
     }
 
     /// Writes `bytes` at `at`, an offset from the beginning of the device. A caller waits for it.

@@ -10,6 +10,7 @@ pub mod allocator;
 mod as_stored;
 mod buffers;
 mod cache;
+mod columns;
 mod copy;
 mod deflate;
 mod distributed;
@@ -17,6 +18,7 @@ mod draft;
 mod early;
 mod error;
 mod fence;
+mod flush;
 pub mod gang;
 mod gate;
 mod heal;
@@ -44,6 +46,7 @@ mod second;
 mod shared;
 mod side;
 pub mod suspend;
+mod together;
 mod tree;
 mod txg_runs;
 mod unflushed;
@@ -330,14 +333,6 @@ impl Storage {
     #[must_use]
     pub fn fence(&self) -> &Arc<Fence> {
         &self.fence
-    }
-
-    /// Makes everything written so far durable on every disk. Where a device refuses, this waits until a retry succeeds.
-    ///
-    /// # Errors
-    /// The first device that refused, where refused operations do not wait.
-    pub fn flush(&self) -> Result<(), WriteError> {
-        self.on_written_leaves(|_, leaf| leaf.flush_or_say())
     }
 
     pub(crate) fn io(&self) -> &io_queue::IoQueue {

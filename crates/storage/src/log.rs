@@ -56,19 +56,6 @@ impl Storage {
         Ok(())
     }
 
-    /// Makes what was written to these top-level vdevs durable.
-    ///
-    /// # Errors
-    /// The first device that refused.
-    pub fn flush_log(&self, vdevs: impl IntoIterator<Item = u32>) -> Result<(), WriteError> {
-        for vdev in vdevs {
-            for leaf in self.vdevs().tops()[vdev as usize].written() {
-                self.tree.write(vdev, leaf, || leaf.flush_or_say())?;
-            }
-        }
-        Ok(())
-    }
-
     /// The log block that `block` points to, and its byte order; `None` when it was never written: that is how
     /// a chain usually ends.
     ///

@@ -7,45 +7,14 @@
 use std::ops::Range;
 
 use codec::parity::{generate, reconstruct};
-use format::Txg;
 
-use crate::distributed::Ways;
+use crate::columns::Columns;
 use crate::error::ReadError;
 use crate::layout::{Column, Map, Spread};
-use crate::meter::Purpose;
 use crate::payload::Payload;
-use crate::side::Side;
 
 /// Guesses of which columns are damaged that are tried for one block. All guesses are tried for vdevs of up to 73 children.
 const GUESSES_MAX: usize = 1 << 16;
-
-/// The children of a raidz vdev that are read, and what for.
-#[derive(Clone, Copy)]
-pub(crate) struct Columns<'a> {
-    /// By number.
-    pub(crate) sides: &'a [Side],
-    /// The whole vdev, also what is not read from.
-    pub(crate) ways: Ways<'a>,
-    pub(crate) purpose: Purpose,
-    /// Id of the vdev.
-    pub(crate) vdev: u32,
-    /// When the block was written.
-    pub(crate) born: Txg,
-}
-
-impl<'a> Columns<'a> {
-    /// Fills `buf` with a column. Gives the number, among the leaves of its side, of the one that gave it.
-    fn read(&self, column: &Column, buf: &mut [u8]) -> Result<usize, ReadError> {
-        let side = &self.sides[column.child];
-        let read = self.ways.read_side(side, self.purpose, column.offset, buf);
-        read.unwrap_or(Err(ReadError::Missing { vdev: self.vdev }))
-    }
-
-    /// The number of the first leaf of a side among all leaves.
-    pub(crate) fn number_of(&self, side: usize) -> usize {
-        self.sides[..side].iter().map(|side| side.places().len()).sum()
-    }
-}
 
 /// What came of reading.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -97,8 +66,7 @@ pub(crate) fn verify(
     is_good: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<Outcome, ReadError> {
     let mut stripe = Stripe::new(layout.map(offset, buf.len() as u64, from.born), from);
-    stripe.load_data();
-    stripe.load_all_parity();
+    stripe.load_all();
     let mut outcome = stripe.solve(buf, is_good)?;
     if outcome.good && outcome.damaged.is_empty() {
         outcome.damaged = stripe.wrong_parity(buf);
@@ -116,10 +84,9 @@ pub(crate) fn verify(
 fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadError> {
     let psize = buf.len();
     if !map.is_woven() {
-        return map
-            .data()
-            .map(|column| &map.columns[column])
-            .try_for_each(|column| from.read(column, &mut buf[column.range(psize)]).map(drop));
+        let columns: Vec<Column> = map.data().map(|column| map.columns[column]).collect();
+        let parts = parts_of(buf, &columns);
+        return from.read_all(parts).into_iter().try_for_each(|read| read.map(drop));
     }
     for run in runs(map) {
         let mut data = run.columns.iter().filter(|column| map.is_data(**column)).peekable();
@@ -135,6 +102,20 @@ fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadErr
         }
     }
     Ok(())
+}
+
+/// The parts of a block that lie in these data columns, each with its column. The columns follow one another in the block.
+fn parts_of<'b>(mut rest: &'b mut [u8], columns: &[Column]) -> Vec<(Column, &'b mut [u8])> {
+    let psize = rest.len();
+    let mut parts = Vec::with_capacity(columns.len());
+    for column in columns {
+        let part;
+        (part, rest) = rest.split_at_mut(column.range(psize).len());
+        if !part.is_empty() {
+            parts.push((*column, part));
+        }
+    }
+    parts
 }
 
 /// Columns that lie side by side on one child.
@@ -207,21 +188,28 @@ impl<'a> Stripe<'a> {
         Stripe { map, from, bytes, tried, given_by, dirty: Vec::new(), failure: None }
     }
 
-    fn load(&mut self, column: usize) {
-        if std::mem::replace(&mut self.tried[column], true) {
-            return;
+    /// Reads those of these columns that were not tried yet.
+    fn load(&mut self, columns: impl IntoIterator<Item = usize>) {
+        let mut new: Vec<(usize, Vec<u8>)> = Vec::new();
+        for column in columns {
+            if std::mem::replace(&mut self.tried[column], true) {
+                continue;
+            }
+            match self.map.columns[column].len {
+                0 => self.bytes[column] = Some(Vec::new()),
+                len => new.push((column, vec![0; len as usize])),
+            }
         }
-        let place = self.map.columns[column];
-        let mut bytes = vec![0; place.len as usize];
-        if place.len == 0 {
-            self.bytes[column] = Some(bytes);
-            return;
-        }
-        match self.from.read(&place, &mut bytes) {
-            Ok(leaf) => self.keep(column, bytes, leaf),
-            Err(error @ ReadError::Device { .. }) => self.failure = Some(error),
-            Err(error) => {
-                self.failure.get_or_insert(error);
+        let wanted =
+            new.iter_mut().map(|(column, bytes)| (self.map.columns[*column], &mut bytes[..])).collect();
+        let read = self.from.read_all(wanted);
+        for ((column, bytes), read) in new.into_iter().zip(read) {
+            match read {
+                Ok(leaf) => self.keep(column, bytes, leaf),
+                Err(error @ ReadError::Device { .. }) => self.failure = Some(error),
+                Err(error) => {
+                    self.failure.get_or_insert(error);
+                }
             }
         }
     }
@@ -252,23 +240,32 @@ impl<'a> Stripe<'a> {
             }
         }
         let data: Vec<usize> = self.map.data().collect();
-        data.into_iter().for_each(|column| self.load(column));
+        self.load(data);
+    }
+
+    fn load_all(&mut self) {
+        if self.map.is_woven() {
+            self.load_data();
+        }
+        self.load(0..self.bytes.len());
     }
 
     /// Reads parity columns of a group until `wanted` of them are there.
     fn load_parity(&mut self, group: &Range<usize>, wanted: usize) {
-        let parity = self.map.parity_of(group);
-        for column in parity.clone() {
-            if self.bytes[parity.clone()].iter().flatten().count() < wanted {
-                self.load(column);
+        loop {
+            let parity = self.map.parity_of(group);
+            let lacking = wanted.saturating_sub(self.bytes[parity.clone()].iter().flatten().count());
+            let next: Vec<usize> = parity.filter(|column| !self.tried[*column]).take(lacking).collect();
+            if next.is_empty() {
+                return;
             }
+            self.load(next);
         }
     }
 
     fn load_all_parity(&mut self) {
-        for group in self.map.groups.clone() {
-            self.load_parity(&group, self.map.parity);
-        }
+        let all: Vec<usize> = self.map.groups.iter().flat_map(|group| self.map.parity_of(group)).collect();
+        self.load(all);
     }
 
     /// The data columns of a group that could not be read.
@@ -462,10 +459,15 @@ mod tests {
     use std::io::IoSlice;
     use std::sync::Arc;
 
+    use format::Txg;
+
     use super::*;
+    use crate::Purpose;
+    use crate::distributed::Ways;
     use crate::host::{Disk, ScriptedDisk};
     use crate::layout::{Draid, DraidSpec};
     use crate::leaf::Leaf;
+    use crate::side::Side;
 
     #[test]
     fn guesses_are_all_sets_in_the_order_of_openzfs() {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use format::Txg;
 
 use crate::TopVdev;
+use crate::columns::Columns;
 use crate::distributed::Holder;
 use crate::error::ReadError;
 use crate::layout::Spread;
 use crate::leaf::Leaf;
-use crate::raidz::{self, Columns, Outcome, spread};
+use crate::raidz::{self, Outcome, spread};
 use crate::side::Side;
 use crate::vdev::{Shape, Source};
 

@@ -57,6 +57,11 @@ impl Side {
         Side(self.0.iter().enumerate().map(leaf).collect())
     }
 
+    /// The first leaf whose device is there, and its place.
+    pub(crate) fn first(&self) -> Option<(usize, &Leaf)> {
+        self.0.iter().enumerate().find_map(|(place, leaf)| Some((place, leaf.as_ref()?)))
+    }
+
     /// The side with its newest leaf only.
     pub(crate) fn newest_only(&self) -> Side {
         let mut places: Vec<Option<Leaf>> = vec![None; self.0.len()];

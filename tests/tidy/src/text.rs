@@ -44,13 +44,14 @@ fn comment(words: &str) -> String {
 }
 
 /// The sources that have a thread-local: reused memory, or the request that a thread serves.
-const THREAD_LOCALS: [&str; 10] = [
+const THREAD_LOCALS: [&str; 11] = [
     "crates/codec/src/gzip.rs",
     "crates/codec/src/simd/igzip.rs",
     "crates/codec/src/zstd.rs",
     "crates/fuse/src/interrupts.rs",
     "crates/fuse/src/messages.rs",
     "crates/storage/src/host/direct.rs",
+    "crates/storage/src/host/ring.rs",
     "crates/storage/src/interrupt.rs",
     "crates/storage/src/rank.rs",
     "crates/storage/src/read.rs",

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use storage::host::Disk;
+use storage::host::{Backing, Disk};
 use storage::rank::{MutexHeld, RankedMutex};
 
 use super::Patches;
@@ -154,4 +154,8 @@ impl Disk for PatchedDisk {
     }
 
     fn drop_cache(&self) {}
+
+    fn backing(&self) -> Option<Backing> {
+        None
+    }
 }

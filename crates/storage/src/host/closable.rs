@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::rank::RankedRwLock;
 
-use super::Disk;
+use super::{Backing, Disk};
 
 /// A disk, or the remaining facts about a closed one.
 #[derive(Debug)]
@@ -113,5 +113,9 @@ impl Disk for Closable {
         if let Some(disk) = self.get() {
             disk.drop_cache();
         }
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        self.get()?.backing()
     }
 }

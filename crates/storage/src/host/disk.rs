@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
+use super::Backing;
+
 /// Bytes that [`Disk::ask`] reads.
 pub(super) const ASKED: usize = 4096;
 
@@ -80,6 +82,10 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Makes the next reads come from the device and not from the machine's cache. Best effort.
     fn drop_cache(&self);
+
+    /// The file or device that [`Disk::read_at`] reads and nothing else, for several reads at the same time. `None` for a disk that does
+    /// more than that.
+    fn backing(&self) -> Option<Backing>;
 }
 
 /// A disk that wraps another one and passes on all methods that it does not override.
@@ -182,16 +188,16 @@ impl<T: Before> Disk for T {
     fn drop_cache(&self) {
         self.disk().drop_cache();
     }
+
+    fn backing(&self) -> Option<Backing> {
+        // Reads must pass through this disk.
+        None
+    }
 }
 
 /// Total bytes of `bufs`.
 pub(super) fn total_len(bufs: &[IoSlice<'_>]) -> u64 {
     bufs.iter().map(|buf| buf.len() as u64).sum()
-}
-
-/// Whether `[offset, offset + len)` lies within `size` bytes.
-pub(super) fn is_within(offset: u64, len: u64, size: u64) -> bool {
-    offset.checked_add(len).is_some_and(|end| end <= size)
 }
 
 /// The error of a write or discard past the end.

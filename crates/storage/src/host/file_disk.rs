@@ -12,14 +12,16 @@ use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::rank::{Rank, RankedMutex};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::backing::{Backing, is_within};
 use super::direct::{DirectFile, PAGE};
-use super::disk::{ASKED, Disk, is_within, past_the_end, total_len};
+use super::disk::{ASKED, Disk, past_the_end, total_len};
 use super::lock_holder::{self, Holder};
 use super::partitions::{self, Partition};
 use super::range_lock;
@@ -100,7 +102,7 @@ fn by(holder: Option<&Holder>) -> String {
 /// A regular file, a block device, or one partition in a file, locked as [`Access`] says until it is dropped.
 #[derive(Debug)]
 pub struct FileDisk {
-    file: File,
+    file: Arc<File>,
     /// Direct writes for large buffers; `None` if the file system does not support them, or for read-only access.
     direct: Option<DirectFile>,
     path: PathBuf,
@@ -159,7 +161,7 @@ impl FileDisk {
     /// The system has no more descriptors.
     pub fn peek_at(&self, partition: &Partition) -> io::Result<FileDisk> {
         let mut disk = FileDisk {
-            file: self.file.try_clone()?,
+            file: Arc::new(self.file.try_clone()?),
             direct: None,
             // The copy of the descriptor shares the locks of the first one, which keeps them.
             is_locked: false,
@@ -249,7 +251,7 @@ impl FileDisk {
             Access::ReadWrite { .. } => DirectFile::open(path, &metadata),
         };
         Ok(FileDisk {
-            file,
+            file: Arc::new(file),
             direct,
             path: path.to_owned(),
             start: 0,
@@ -376,14 +378,7 @@ impl Disk for FileDisk {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let ends = || io::Error::new(io::ErrorKind::UnexpectedEof, "the device ends before that");
-        if !is_within(offset, buf.len() as u64, self.size) {
-            return Err(ends());
-        }
-        self.file.read_exact_at(buf, self.start + offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ends(),
-            _ => error,
-        })
+        Backing::new(self.file.clone(), self.start, self.size).read_at(buf, offset)
     }
 
     fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
@@ -452,6 +447,10 @@ impl Disk for FileDisk {
         if self.flush().is_ok() {
             let _ = rustix::fs::fadvise(&self.file, self.start, NonZeroU64::new(self.size), Advice::DontNeed);
         }
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        Some(Backing::new(self.file.clone(), self.start, self.size))
     }
 }
 

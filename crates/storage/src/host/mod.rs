@@ -7,6 +7,7 @@
 //! This is one of the two places where `unsafe` may live (STYLE.md).
 
 mod aligned;
+mod backing;
 mod clock;
 mod closable;
 mod direct;
@@ -17,10 +18,12 @@ mod hostid;
 mod lock_holder;
 mod partitions;
 mod range_lock;
+pub(crate) mod ring;
 pub mod scripted;
 
 use std::sync::Arc;
 
+pub use backing::Backing;
 pub use clock::{Clock, FixedClock, SteppedClock, SystemClock};
 pub(crate) use closable::Closable;
 pub use disk::{Before, Disk};

@@ -18,7 +18,8 @@ use std::sync::{Arc, Condvar};
 
 use crate::rank::{MutexHeld, RankedMutex};
 
-use super::disk::{ASKED, Disk, is_within, past_the_end, total_len};
+use super::backing::{Backing, is_within};
+use super::disk::{ASKED, Disk, past_the_end, total_len};
 use super::entropy::SeededEntropy;
 use pages::Pages;
 
@@ -508,6 +509,11 @@ impl Disk for ScriptedDisk {
     }
 
     fn drop_cache(&self) {}
+
+    fn backing(&self) -> Option<Backing> {
+        // Every read is an operation of the script.
+        None
+    }
 }
 
 #[cfg(test)]

@@ -104,6 +104,15 @@ impl Admission {
         Admitted { by: self, purpose }
     }
 
+    /// A request of this purpose begins, if it needs not wait.
+    pub(crate) fn try_enter(&self, purpose: Purpose) -> Option<Admitted<'_>> {
+        let mut state = self.lock();
+        state.may_begin(purpose).then(|| {
+            state.begin(purpose);
+            Admitted { by: self, purpose }
+        })
+    }
+
     /// From now on nobody waits.
     pub(crate) fn open_to_all(&self) {
         self.lock().is_open_to_all = true;

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::fence::Fence;
 use crate::host::{Before, Disk};
-use admission::Admission;
-use outstanding::Outstanding;
+use admission::{Admission, Admitted};
 pub use outstanding::{Deed, Request};
-use times::Timing;
+use outstanding::{Outstanding, Sent};
 pub use times::{IoTimes, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
+use times::{Timing, Underway};
 
 /// Counters of one leaf, shared by everybody who uses it.
 #[derive(Debug, Default)]
@@ -190,6 +190,39 @@ impl Meter {
     pub(crate) fn bad_checksum(&self) {
         add(&self.checksum_errors, 1);
     }
+
+    /// A read of a range begins: the offset and the bytes.
+    fn admitted<'a>(
+        &'a self,
+        admitted: Admitted<'a>,
+        purpose: Purpose,
+        range: (u64, u64),
+    ) -> ReadUnderWay<'a> {
+        add(&self.reads, 1);
+        let (offset, len) = range;
+        let timed = self.timing.begin(purpose, len, 1);
+        let sent = self.outstanding.send(Deed::Read, offset, len);
+        ReadUnderWay { meter: self, len, _counted: (sent, timed, admitted) }
+    }
+}
+
+/// A read that a disk works on.
+pub(crate) struct ReadUnderWay<'a> {
+    meter: &'a Meter,
+    /// Bytes.
+    len: u64,
+    _counted: (Sent<'a>, Underway<'a>, Admitted<'a>),
+}
+
+impl ReadUnderWay<'_> {
+    /// The disk has answered.
+    pub(crate) fn end(self, result: io::Result<()>) -> io::Result<()> {
+        match &result {
+            Ok(()) => add(&self.meter.read_bytes, self.len),
+            Err(_) => add(&self.meter.read_errors, 1),
+        }
+        result
+    }
 }
 
 /// A disk that counts.
@@ -202,18 +235,17 @@ pub(crate) struct Metered {
 impl Metered {
     /// As [`Before::read_at`], counted as a request for `purpose`.
     pub(crate) fn read_for(&self, purpose: Purpose, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        add(&self.meter.reads, 1);
-        let _admitted = self.meter.admission.enter(purpose);
-        let _underway = self.meter.timing.begin(purpose, buf.len() as u64, 1);
-        let _sent = self.meter.outstanding.send(Deed::Read, offset, buf.len() as u64);
-        match self.disk.read_at(buf, offset) {
-            Ok(()) => add(&self.meter.read_bytes, buf.len() as u64),
-            Err(error) => {
-                add(&self.meter.read_errors, 1);
-                return Err(error);
-            }
-        }
-        Ok(())
+        let read =
+            self.meter.admitted(self.meter.admission.enter(purpose), purpose, (offset, buf.len() as u64));
+        let result = self.disk.read_at(buf, offset);
+        read.end(result)
+    }
+
+    /// As [`Metered::read_for`] for a read of a range that somebody else makes: the offset and the bytes. `None` where it would have to
+    /// wait for others.
+    pub(crate) fn begin_read(&self, purpose: Purpose, range: (u64, u64)) -> Option<ReadUnderWay<'_>> {
+        let admitted = self.meter.admission.try_enter(purpose)?;
+        Some(self.meter.admitted(admitted, purpose, range))
     }
 
     /// As [`Before::write_at`] for blocks of a txg that stood in its queue for `waited`.
