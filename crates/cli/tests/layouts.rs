@@ -158,6 +158,30 @@ fn status_and_iostat_show_the_tree_of_a_new_pool() {
     expect_sound(&bed);
 }
 
+/// The words are those of OpenZFS 2.3.2.
+#[test]
+fn iostat_says_what_each_operand_is_that_cannot_stand_beside_a_pool() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[64; 3]);
+    create(&bed, &[], "mirror 0 1", &devices).good();
+    bed.run(&["zpool", "create", "-O", "mountpoint=none", "u", &devices[2]]).good();
+    for (operands, got) in [
+        ("t nosuch", "\tnosuch (unknown)\n"),
+        ("-v t mirror-0 nosuch", "\tmirror-0 (vdev in this pool)\n\tnosuch (unknown)\n"),
+        ("t u mirror-0", "\tu (pool)\n\tmirror-0 (vdev in this pool)\n"),
+        (&format!("t {}", devices[2]), &format!("\t{} (vdev in another pool)\n", devices[2])),
+    ] {
+        let line: Vec<&str> = ["zpool", "iostat"].into_iter().chain(operands.split(' ')).collect();
+        let said = bed.run(&line);
+        let wanted = "Expected either a list of pools, or list of vdevs in \"t\", but got:\n";
+        assert!(said.err.starts_with(&format!("{wanted}{got}\nusage:\n")), "{operands}: {}", said.err);
+    }
+    bed.run(&["zpool", "iostat", "nosuch", "t"]).refused("Unable to parse pools/vdevs list.");
+    let both = bed.run(&["zpool", "iostat", "-H", &devices[2], "mirror-0"]).good();
+    let names: Vec<&str> = both.lines().filter_map(|line| line.split('\t').next()).collect();
+    assert_eq!(names, ["mirror-0", &devices[2]]);
+}
+
 /// Fills a folder with files of several sizes.
 fn fill(folder: &Path) {
     std::fs::create_dir_all(folder).expect("made");

@@ -4,6 +4,7 @@
 
 mod columns;
 mod histogram;
+mod operands;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use storage::{IoStats, IoTimes};
 
 use self::columns::{Columns, Counted, Look, ruler};
 use self::histogram::Histogram;
+use self::operands::{Wanted, find, wanted};
 use super::Call;
 use super::pool_values::{PoolValues, Space};
 use super::repeat::Repeat;
@@ -96,13 +98,6 @@ fn read(args: &Parsed) -> Options {
 
 /// Rounds after which the headings come again.
 const PAGE: u64 = 20;
-
-/// What a command line asks for.
-struct Wanted {
-    pools: Vec<String>,
-    /// Vdevs of these pools; all of their own if empty.
-    vdevs: Vec<String>,
-}
 
 /// A line: a pool or vdev, how deep it stands, its space where it has its own.
 struct Line {
@@ -266,38 +261,6 @@ pub fn pools(call: &Call) -> Result<Vec<String>, Failure> {
     let mut operands = call.args.operands.clone();
     Repeat::take(&mut operands, call.options.stamp.as_deref())?;
     Ok(wanted(call, operands)?.pools)
-}
-
-/// Operands: pools, one pool and vdevs of it, or vdevs of any; none for all pools.
-fn wanted(call: &Typed<Options>, operands: Vec<String>) -> Result<Wanted, Failure> {
-    let mut known: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
-    if operands.iter().all(|word| known.contains(word)) {
-        known.retain(|name| operands.is_empty() || operands.contains(name));
-        return Ok(Wanted { pools: known, vdevs: Vec::new() });
-    }
-    let (pools, vdevs) = match operands.split_first() {
-        Some((pool, vdevs)) if known.contains(pool) => (vec![pool.clone()], vdevs.to_vec()),
-        _ => (known, operands),
-    };
-    let mut owners = Vec::new();
-    let mut lost = vdevs.clone();
-    for pool in pools {
-        let tree = PoolView::new(open::find(&pool, call.around)?).shown(Naming::default());
-        let here = |name: &String| tree.iter().any(|vdev| find(vdev, name).is_some());
-        if vdevs.iter().any(here) {
-            owners.push(pool);
-        }
-        lost.retain(|name| !here(name));
-    }
-    match lost.is_empty() {
-        true => Ok(Wanted { pools: owners, vdevs }),
-        false => Err(Failure::refused("Unable to parse pools/vdevs list.").hint("")),
-    }
-}
-
-fn find<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {
-    let it = vdev.name == name || vdev.path.as_deref() == Some(name) || vdev.guid.0.to_string() == name;
-    if it { Some(vdev) } else { vdev.children.iter().find_map(|child| find(child, name)) }
 }
 
 fn counters(view: &PoolView) -> Counters {
