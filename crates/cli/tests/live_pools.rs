@@ -30,6 +30,7 @@ fn misused(done: Done, line: &str) {
 }
 
 const RULER: &str = "----------";
+const NOT_VDEVS: &str = "Expected either a list of pools, or list of vdevs in \"p1\", but got:\n";
 
 #[test]
 fn iostat_makes_one_report_of_all_pools_in_each_interval() {
@@ -61,7 +62,7 @@ fn iostat_makes_one_report_of_all_pools_in_each_interval() {
 
     misused(iostat(&["0"]), "interval cannot be zero");
     misused(iostat(&["-T", "z"]), "invalid timestamp option 'z'");
-    iostat(&["p1", "nosuch"]).refused("Unable to parse pools/vdevs list.");
+    misused(iostat(&["p1", "nosuch"]), &format!("{NOT_VDEVS}\tnosuch (unknown)\n"));
 }
 
 #[test]
@@ -79,7 +80,8 @@ fn iostat_finds_vdevs_of_one_pool_or_of_several() {
         assert_eq!(first_words(&iostat(words)), table(&[&one]), "{words:?}");
     }
     assert_eq!(first_words(&iostat(&["-v", &one, &two])), table(&[&one, &two]));
-    live.run(&["zpool", "iostat", "-v", "p1", &two]).refused("Unable to parse pools/vdevs list.");
+    let beside = live.run(&["zpool", "iostat", "-v", "p1", &two]);
+    misused(beside, &format!("{NOT_VDEVS}\t{two} (vdev in another pool)\n"));
 }
 
 #[test]
