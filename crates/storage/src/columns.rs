@@ -43,27 +43,19 @@ impl Columns<'_> {
             return vec![self.read(column, buf)];
         }
         let sides = self.sides;
-        let first_of = |column: &Column| sides[column.child].first();
-        let places: Vec<usize> =
-            columns.iter().map(|(column, _)| first_of(column).map_or(0, |(place, _)| place)).collect();
-        let mut results: Vec<Option<Result<(), ReadError>>> = columns.iter().map(|_| None).collect();
+        let firsts: Vec<_> = columns.iter().map(|(column, _)| sides[column.child].first()).collect();
         let mut wanted: Vec<Wanted<'_>> = Vec::with_capacity(columns.len());
-        let mut asked = Vec::with_capacity(columns.len());
-        for (number, (column, buf)) in columns.iter_mut().enumerate() {
-            if let Some((_, leaf)) = first_of(column) {
-                wanted.push(Wanted { leaf, offset: column.offset, buf });
-                asked.push(number);
-            }
+        for ((column, buf), first) in columns.iter_mut().zip(&firsts) {
+            wanted.extend(first.map(|(_, leaf)| Wanted { leaf, offset: column.offset, buf }));
         }
-        for (number, result) in asked.into_iter().zip(together::read(self.purpose, &mut wanted)) {
-            results[number] = result;
-        }
+        let mut together = together::read(self.purpose, &mut wanted).into_iter();
         let mut read = Vec::with_capacity(columns.len());
-        for (((column, buf), place), result) in columns.iter_mut().zip(places).zip(results) {
-            read.push(match result {
-                Some(Ok(())) => Ok(place),
+        for ((column, buf), first) in columns.iter_mut().zip(firsts) {
+            let first = first.and_then(|(place, _)| Some((place, together.next()??)));
+            read.push(match first {
+                Some((place, Ok(()))) => Ok(place),
                 // The leaves behind it have their turn. If there is none, its own error counts.
-                Some(Err(error)) => match sides[column.child].without(|other| other <= place) {
+                Some((place, Err(error))) => match sides[column.child].without(|other| other <= place) {
                     others if others.is_there() => self.read_side(&others, column, buf),
                     _ => Err(error),
                 },

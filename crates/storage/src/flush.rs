@@ -18,8 +18,9 @@ impl Storage {
     pub fn flush(&self) -> Result<(), WriteError> {
         let all = self.vdevs().tops().iter().map(|top| top.id);
         for (vdev, leaf, mut flushed) in self.flush_together(all) {
-            let flush = &mut || flushed.take().unwrap_or_else(|| leaf.flush_or_say());
-            self.suspension.attempt(|| self.tree.write(vdev, leaf, &mut *flush))?;
+            // The result that is there counts for the first attempt alone.
+            let mut flush = || flushed.take().unwrap_or_else(|| leaf.flush_or_say());
+            self.suspension.attempt(|| self.tree.write(vdev, leaf, &mut flush))?;
         }
         Ok(())
     }

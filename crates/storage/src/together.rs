@@ -3,12 +3,10 @@
 //! From:   `columns`, which knows which leaves hold a block.
 //! To:     the leaves. On files and devices of the machine the reads are under way together, made by one thread (`host::ring`).
 
-use std::io;
-
 use crate::error::ReadError;
 use crate::host::ring::{self, Request};
 use crate::leaf::Leaf;
-use crate::meter::{Purpose, ReadUnderWay};
+use crate::meter::Purpose;
 
 /// A read from a leaf.
 pub(crate) struct Wanted<'a> {
@@ -29,7 +27,7 @@ pub(crate) fn read(purpose: Purpose, wanted: &mut [Wanted<'_>]) -> Vec<Option<Re
         }
         return results;
     }
-    let (mut requests, mut under_way, mut leaves) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut requests, mut under_way) = (Vec::new(), Vec::new());
     for (number, Wanted { leaf, offset, buf }) in wanted.iter_mut().enumerate() {
         // The request is made before the read counts as begun: there may be no file.
         let Some(from) = leaf.backing() else { continue };
@@ -37,14 +35,13 @@ pub(crate) fn read(purpose: Purpose, wanted: &mut [Wanted<'_>]) -> Vec<Option<Re
         // A thread that waits for its turn at one device must not keep others from theirs.
         let Some(read) = leaf.begin_read(purpose, (at, buf.len() as u64)) else { continue };
         requests.push(Request { from, offset: at, buf });
-        under_way.push(Some(read));
-        leaves.push((number, *leaf, at));
+        under_way.push((number, *leaf, at, Some(read)));
     }
-    ring::read_all(&mut requests, &mut |place, result| {
-        let (number, leaf, at) = leaves[place];
-        let read: Option<ReadUnderWay<'_>> = under_way[place].take();
-        let result: io::Result<()> = read.map_or(Ok(()), |read| read.end(result));
-        results[number] = Some(result.map_err(|source| leaf.unread(at, source)));
+    ring::read_all(&mut requests, &mut |request, result| {
+        let (number, leaf, at, read) = &mut under_way[request];
+        // A read that was not begun has no result.
+        let ended = read.take().map(|read| read.end(result));
+        results[*number] = ended.map(|result| result.map_err(|source| leaf.unread(*at, source)));
     });
     results
 }
