@@ -1,7 +1,7 @@
 //! Handles, by which clients name files. A handle means the same file after a restart of the server.
 //!
-//! A client gains nothing by inventing handles: each call checks that the dataset is exported to the client, the generation of
-//! the object, and the permissions of the user.
+//! A client that invents a handle gets past the directories above the file, and no further: each call checks that the dataset
+//! is exported to the client, the generation of the object, and the permissions of the user on it.
 
 use zpl::session::Folder;
 use zpl::{ObjectId, SnapshotKey};

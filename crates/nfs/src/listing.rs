@@ -1,5 +1,6 @@
 //! Listings: READDIR and READDIRPLUS.
 
+use zpl::session::permission::Access;
 use zpl::{CONTROL, DirEntry};
 
 use crate::answers::{ATTRIBUTES, HANDLE, known};
@@ -53,6 +54,7 @@ fn list(spot: &Spot, mut cookie: u64, room: Room, out: &mut Writer) -> Answer<()
     out.u64(0);
     let mut left = (room.names, room.all.saturating_sub(AROUND));
     let mut is_first = true;
+    let may_search = may_search(spot);
     loop {
         let entries = next(spot, cookie)?;
         if entries.is_empty() {
@@ -79,16 +81,25 @@ fn list(spot: &Spot, mut cookie: u64, room: Room, out: &mut Writer) -> Answer<()
             out.bytes(&entry.name);
             out.u64(entry.cookie);
             if room.is_plus {
-                about(spot, &entry, out);
+                about(spot, &entry, may_search, out);
             }
         }
     }
 }
 
-/// Attributes and handle of an entry, unless a snapshot would have to be opened for them.
-fn about(spot: &Spot, entry: &DirEntry, out: &mut Writer) {
+/// Whether the user may reach the entries of the directory, and not only read their names.
+fn may_search(spot: &Spot) -> bool {
+    match &spot.node {
+        Node::Folder(..) => true,
+        Node::Object(stat) => spot.here.session.demand(&spot.by, stat.id, Access::EXECUTE).is_ok(),
+    }
+}
+
+/// Attributes and handle of an entry, unless the user could not look it up, or a snapshot would have to be opened for them.
+fn about(spot: &Spot, entry: &DirEntry, may_search: bool, out: &mut Writer) {
     let node = match (&spot.node, entry.name.as_slice()) {
         (node, b".") => Some(node.clone()),
+        _ if !may_search => None,
         (Node::Folder(..), _) => None,
         (Node::Object(dir), name)
             if name == b".." || name == CONTROL && dir.id == spot.here.session.root() =>

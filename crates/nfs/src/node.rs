@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use zpl::session::permission::Access;
 use zpl::session::{Caller, Folder, Meaning, Notice, Target, is_made_up};
 use zpl::{CONTROL, FileKind, ObjectId, Session, SnapshotKey, Stat, pflags};
 
@@ -131,6 +132,7 @@ impl Here {
         let at_root = self.is_root(stat.id);
         if at_root && self.snapshot.is_none() && name == CONTROL {
             self.session.check_control()?;
+            self.session.demand(by, stat.id, Access::EXECUTE)?;
             return Ok((None, self.folder(Folder::Control)?));
         }
         if at_root && name == b".." {

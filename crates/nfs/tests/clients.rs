@@ -350,6 +350,46 @@ fn users_may_do_what_modes_say_and_root_is_nobody() {
 }
 
 #[test]
+fn a_directory_that_may_be_read_and_not_searched_gives_names_and_nothing_more() {
+    let bed = Bed::new("rw,insecure,no_root_squash");
+    let (mut owner, mut other, mut root) = (bed.client(1000), bed.client(1001), bed.client(0));
+    let top = owner.mount("/tank").unwrap();
+    let (status, mut answer) = owner.nfs(MKDIR, at(&top, "dir").mode(0o744));
+    assert_eq!((status, answer.u32()), (OK, 1));
+    let dir = answer.bytes();
+    owner.create(&dir, "file", 0o644).unwrap();
+    assert_eq!(other.lookup(&dir, "file"), Err(ACCES));
+    let told = |client: &mut Client| {
+        let arguments = Words::default().bytes(&dir).u64(0).u64(0).u32(4096).u32(4096);
+        let (status, mut answer) = client.nfs(READDIRPLUS, arguments);
+        assert_eq!(status, OK);
+        answer.attributes();
+        answer.u64();
+        let mut told = Vec::new();
+        while answer.u32() == 1 {
+            answer.u64();
+            let name = String::from_utf8(answer.bytes()).unwrap();
+            answer.u64();
+            let has_attributes = answer.attributes().is_some();
+            let has_handle = answer.u32() == 1;
+            if has_handle {
+                answer.bytes();
+            }
+            told.push((name, has_attributes, has_handle));
+        }
+        told.into_iter().find(|(name, ..)| name == "file").unwrap()
+    };
+    assert_eq!(told(&mut owner), ("file".to_owned(), true, true));
+    assert_eq!(told(&mut root), ("file".to_owned(), true, true));
+    assert_eq!(told(&mut other), ("file".to_owned(), false, false));
+    // The same holds for the way to the snapshots of a closed file system.
+    assert_eq!(root.nfs(SETATTR, Words::default().bytes(&top).mode(0o700).u32(0)).0, OK);
+    assert_eq!(other.lookup(&top, ".zfs"), Err(ACCES));
+    root.lookup(&top, ".zfs").unwrap();
+    bed.judge();
+}
+
+#[test]
 fn an_export_is_for_those_that_its_rules_name() {
     let mut bed = Bed::new("rw");
     // Not from a port that anybody may use.
