@@ -1,6 +1,6 @@
 # oracle/guest/nfs.sh PORT : runs in oracle/vm with --net. The kernel's NFS client mounts tank/fs from cenote on the host and uses it as the
 # basic, general and special groups of the Connectathon tests do. Modules of the client are in /dir/modules, in order of dependence.
-# The line "KILL" on standard output asks the host to kill the server and to start it again.
+# With programs of the Connectathon suite in /dir/cthon, it runs these, too. The line "KILL" on standard output asks the host to kill the server and to start it again.
 set -eu
 port=$1
 for module in $(cat /dir/order); do insmod "/dir/modules/$module" 2> /dev/null || true; done
@@ -113,6 +113,34 @@ for group in (basic, special, users): group(); print(group.__name__, flush=True)
 model(1, 600); print('model', flush=True)
 PY
 python3 /tmp/use.py
+
+# The suite itself: each program in the suite's order and with its arguments. What it leaves is removed, and that must work, too.
+cthon() { # GROUP PROGRAM ARGUMENT…
+  local group=$1 name=$2
+  shift 2
+  [ -x "/dir/cthon/$group/$name" ] || { echo "cthon $group/$name: not in this folder"; return 0; }
+  if TMPDIR='' "/dir/cthon/$group/$name" "$@" > /tmp/cthon.said 2>&1; then
+    echo "cthon $group/$name: good"
+    grep -h ' in .* seconds' /tmp/cthon.said || true
+  else
+    cat /tmp/cthon.said
+    echo "cthon $group/$name: FAILED"
+    return 1
+  fi
+}
+if [ -d /dir/cthon ]; then
+  # The programs run commands by the shell.
+  [ -e /bin/sh ] || ln -s bash /bin/sh
+  export NFSTESTDIR=/nfs/cthon-basic
+  for number in 1 2 3 4 5 5a 5b 6 7 7a 7b 8 9; do cthon basic "test$number" -t; done
+  cd / && rm -r "$NFSTESTDIR"
+  mkdir /nfs/cthon-special && cd /nfs/cthon-special && umask 0
+  cthon special op_unlk; cthon special op_ren; cthon special op_chmod
+  cthon special dupreq 100 testfile; cthon special excltest; cthon special negseek testfile; cthon special rename 100
+  cthon special truncate; cthon special holey; cthon special nfsidem 50 testdir; cthon special rewind; cthon special telldir
+  cthon special freesp; cthon special bigfile -s 30 bigfile; cthon special bigfile2 bigfile
+  umask 022; cd / && rm -r /nfs/cthon-special
+fi
 
 # The server is killed while files are written. The client sends again what the server had not committed.
 python3 - <<'PY' & writer=$!
