@@ -14,6 +14,7 @@ use client::Client;
 
 const MIB: u64 = 1 << 20;
 const READ_ONLY: u16 = 2;
+const FLUSH: u16 = 3;
 const PERM: u32 = 1;
 const INVAL: u32 = 22;
 const NOSPC: u32 = 28;
@@ -115,6 +116,31 @@ fn a_client_goes_on_while_its_volume_is_changed() {
     live.run(&["export", "tank/vol", "--socket", &live.text("other")]).good();
     assert_eq!(live.exports(), ["tank/new", "tank/new@s", "tank/vol"]);
     drop(client);
+    live.finish();
+}
+
+#[test]
+fn what_was_written_before_readonly_is_kept_and_clients_from_then_on_stay_read_only() {
+    let Some(live) = Live::with_tank(128) else { return };
+    live.zfs("create -V 16M tank/vol");
+    live.export("tank/vol");
+    let mut before = live.client("tank/vol").unwrap();
+    before.write(0, b"before", 0).unwrap();
+    live.zfs("set readonly=on tank/vol");
+    assert_eq!(before.write(0, b"after", client::FUA), Err(PERM));
+    assert_eq!(before.write(0, &[1; 3 << 20], 0), Err(PERM), "a write that is carried out while it arrives");
+    before.ask(FLUSH, 0, (0, 0)).unwrap();
+    live.signal("-KILL");
+    live.import().good();
+    let mut meanwhile = live.client("tank/vol").unwrap();
+    assert_eq!(meanwhile.read(0, 7).unwrap(), b"before\0", "a flush holds although nothing may be written");
+    // The protocol has no message for a change.
+    live.zfs("set readonly=off tank/vol");
+    assert_eq!((meanwhile.flags & READ_ONLY, meanwhile.write(0, b"x", 0)), (READ_ONLY, Err(PERM)));
+    let mut after = live.client("tank/vol").unwrap();
+    assert_eq!((after.flags & READ_ONLY, after.write(0, b"after!", 0)), (0, Ok(())));
+    assert_eq!(meanwhile.read(0, 6).unwrap(), b"after!");
+    drop((before, meanwhile, after));
     live.finish();
 }
 

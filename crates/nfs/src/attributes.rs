@@ -5,6 +5,7 @@ use zpl::session::{Change, Notice, When};
 
 use crate::answers::change;
 use crate::call::Call;
+use crate::rules::NO_ID;
 use crate::status::{Answer, Status};
 use crate::xdr::{Garbage, Reader, Writer};
 
@@ -21,12 +22,17 @@ fn read_when(reader: &mut Reader<'_>) -> Result<Option<When>, Garbage> {
     }
 }
 
+/// The number of a user or group to set. [`NO_ID`] changes nothing, as with `chown`.
+fn read_id(reader: &mut Reader<'_>) -> Result<Option<u32>, Garbage> {
+    Ok(reader.option(Reader::u32)?.filter(|id| *id != NO_ID))
+}
+
 /// Attributes to set.
 pub(crate) fn read_change(reader: &mut Reader<'_>) -> Result<Change, Garbage> {
     Ok(Change {
         mode: reader.option(Reader::u32)?.map(|mode| mode & 0o7777),
-        uid: reader.option(Reader::u32)?,
-        gid: reader.option(Reader::u32)?,
+        uid: read_id(reader)?,
+        gid: read_id(reader)?,
         size: reader.option(Reader::u64)?,
         atime: read_when(reader)?,
         mtime: read_when(reader)?,

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 
 /// The user and group `nobody`.
 const NOBODY: u32 = 65534;
+/// The number that means "none" or "unchanged" to the kernel. A file of this owner could not be changed in a mount.
+pub(crate) const NO_ID: u32 = u32::MAX;
 /// Only programs of root can use lower ports.
 const RESERVED: u16 = 1024;
 
@@ -153,7 +155,7 @@ impl Rules {
         let number = || value.parse::<i64>().map_err(|_| RulesError::Number(value.to_owned()));
         // -1 is nobody, as in exports(5).
         let id = || match number()? {
-            -1 | -2 => Ok(NOBODY),
+            -1 | -2 | 0xffff_ffff => Ok(NOBODY),
             id => u32::try_from(id).map_err(|_| RulesError::Number(value.to_owned())),
         };
         match key {
@@ -190,11 +192,14 @@ impl Rules {
         !self.insecure && port >= RESERVED
     }
 
-    /// The user and groups that a user of a client counts as.
+    /// The user and groups that a user of a client counts as. Nobody has the number [`NO_ID`].
     pub(crate) fn squashed(&self, uid: u32, gid: u32, groups: &[u32]) -> (u32, u32, Vec<u32>) {
         let (anonymous, group) = self.anonymous;
+        let uid = if uid == NO_ID { anonymous } else { uid };
+        let gid = if gid == NO_ID { group } else { gid };
+        let groups: Vec<u32> = groups.iter().copied().filter(|id| *id != NO_ID).collect();
         match self.squash {
-            Squash::None => (uid, gid, groups.to_vec()),
+            Squash::None => (uid, gid, groups),
             Squash::All => (anonymous, group, Vec::new()),
             Squash::Root => {
                 let of = |id: u32| if id == 0 { group } else { id };
@@ -271,7 +276,9 @@ mod tests {
         assert_eq!(who("rw,no_root_squash", 0), (0, 0, vec![0, 5]));
         assert_eq!(who("all_squash,anonuid=9,anongid=8", 7), (9, 8, vec![]));
         assert_eq!(who("root_mapping=33", 0).0, 33);
-        assert_eq!(who("anonuid=-1", 0).0, 65534);
+        assert_eq!((who("anonuid=-1", 0).0, who("anonuid=4294967295", 0).0), (65534, 65534));
+        let no_id = Rules::parse("rw,no_root_squash").unwrap().squashed(NO_ID, NO_ID, &[NO_ID, 5]);
+        assert_eq!(no_id, (65534, 65534, vec![5]));
     }
 
     #[test]

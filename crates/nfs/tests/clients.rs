@@ -341,11 +341,19 @@ fn users_may_do_what_modes_say_and_root_is_nobody() {
     let (_, mut answer) = owner.nfs(ACCESS, Words::default().bytes(&file).u32(63));
     answer.attributes();
     assert_eq!(answer.u32(), 1 | 4 | 8);
-    // A file that root makes belongs to nobody.
-    let made = root.create(&top, "of root", 0o644).unwrap();
-    let (_, mut answer) = root.nfs(GETATTR, Words::default().bytes(&made));
+    // A file belongs to nobody if root makes it, or a user without a number.
+    for (client, name) in [(&mut root, "of root"), (&mut bed.client(u32::MAX), "of none")] {
+        let made = client.create(&top, name, 0o644).unwrap();
+        let (_, mut answer) = client.nfs(GETATTR, Words::default().bytes(&made));
+        answer.skip(12);
+        assert_eq!((answer.u32(), answer.u32()), (65534, 65534));
+    }
+    // And no file can be given to such a user.
+    let owners = Words::default().bytes(&file).u32(0).u32(1).u32(u32::MAX).u32(1).u32(u32::MAX);
+    assert_eq!(owner.nfs(SETATTR, owners.u32(0).u32(0).u32(0).u32(0)).0, OK);
+    let (_, mut answer) = owner.nfs(GETATTR, Words::default().bytes(&file));
     answer.skip(12);
-    assert_eq!((answer.u32(), answer.u32()), (65534, 65534));
+    assert_eq!((answer.u32(), answer.u32()), (1000, 1000));
     bed.judge();
 }
 
