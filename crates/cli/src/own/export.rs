@@ -118,6 +118,8 @@ fn list(with_json: bool, exports: &[Exported], console: &mut Console) -> Result<
 
 fn no_server(name: &str) -> Failure {
     let pool = crate::open::pool_of(name);
-    Failure::refused(format!("cannot export '{name}': pool '{pool}' is not imported"))
-        .hint("a pool's server exports its datasets: 'zpool import' starts it")
+    Failure::refused(format!("cannot export '{name}': pool '{pool}' is not imported")).hint(format!(
+        "a pool's server exports its datasets: 'zpool import' starts it, or, where nothing can be mounted, \
+             'cenote serve --background --no-mount {pool}'"
+    ))
 }
