@@ -3,8 +3,11 @@
 mod support;
 
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
 
 use pool::props::Value;
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -147,10 +150,45 @@ fn what_is_written_to_the_file_is_in_the_volume() {
     let mut found = vec![0; 4096];
     file.read_exact_at(&mut found, 8 * MIB).unwrap();
     assert!(found == page);
-    // Nothing is written beyond the end.
-    let beyond = file.write_all_at(&page, 16 * MIB).and_then(|()| file.sync_all());
-    assert!(matches!(errno(beyond), Errno::NOSPC | Errno::IO));
     drop((file, direct));
+    bed.finish();
+}
+
+#[test]
+fn a_file_has_the_size_of_its_volume_again_after_writes_beyond_the_end() {
+    if !usable() {
+        return;
+    }
+    let bed = Bed::new(128 << 20, &[]);
+    bed.make("vol");
+    let len = || fs::metadata(bed.file("vol")).unwrap().len();
+    let settles = || {
+        let is_right = |_| {
+            len() == 16 * MIB || {
+                sleep(Duration::from_millis(10));
+                false
+            }
+        };
+        (0..500).any(is_right)
+    };
+    let file = both_ways().open(bed.file("vol")).unwrap();
+    let beyond = file.write_all_at(&[1; 4096], 16 * MIB).and_then(|()| file.sync_all());
+    assert!(matches!(errno(beyond), Errno::NOSPC | Errno::IO));
+    drop(file);
+    assert!(settles(), "the file is longer than its volume: {}", len());
+    // As when a larger image is copied to it.
+    let mut image = both_ways().open(bed.file("vol")).unwrap();
+    let copied =
+        (0..20).try_for_each(|_| image.write_all(&[5; MIB as usize])).and_then(|()| image.sync_all());
+    assert!(matches!(errno(copied), Errno::NOSPC | Errno::IO));
+    drop(image);
+    assert!(settles(), "the file is longer than its volume: {}", len());
+    let file = File::open(bed.file("vol")).unwrap();
+    let mut found = vec![0; 4096];
+    assert_eq!(file.read_at(&mut found, 16 * MIB).unwrap(), 0);
+    file.read_exact_at(&mut found, 16 * MIB - 4096).unwrap();
+    assert_eq!(found, [5; 4096]);
+    drop(file);
     bed.finish();
 }
 

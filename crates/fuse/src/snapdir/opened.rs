@@ -38,7 +38,7 @@ const PATIENCE: u32 = 1000;
 /// The snapshots of a mounted file system, as far as the kernel knows them.
 pub(crate) struct Snapshots {
     pub(crate) head: Arc<Shared>,
-    pub(crate) volumes: Volumes,
+    pub(crate) volumes: Arc<Volumes>,
     seeker: Arc<Seeker>,
     this: Weak<Snapshots>,
     threads: usize,
@@ -59,7 +59,7 @@ impl Snapshots {
         let told = head.fs().map_or(SnapDir::Hidden, |fs| fs.snapdir());
         let told = RankedMutex::new(Rank::SnapdirTold, told);
         let state = RankedMutex::new(Rank::OpenSnapshots, State::new(places));
-        let volumes = Volumes::new(head.clone());
+        let volumes = Arc::new(Volumes::new(head.clone()));
         Arc::new_cyclic(|this| Snapshots {
             head,
             volumes,

@@ -130,6 +130,16 @@ impl Volumes {
         }
     }
 
+    /// Makes the kernel drop the pages and the name of a file, because it takes it for longer than the volume: it had written
+    /// beyond the end before that was refused. It asks for the size again when no program has the file open any more. Do not
+    /// call it from a thread that serves requests.
+    fn forget_size(&self, id: ObjectId) {
+        let Some(name) = self.known().get(&id).map(|known| known.name.clone()) else { return };
+        let (file, folder) = (self.number(id), self.number(ObjectId(Folder::Volumes.number())));
+        self.head.kernel.tell(|kernel| kernel.inval_inode(file, 0, 0));
+        self.head.kernel.tell(|kernel| kernel.inval_entry(folder, OsStr::from_bytes(&name)));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.known().is_empty()
     }
@@ -146,11 +156,30 @@ pub(crate) struct VolumeFile {
     /// The bridge of the file system above: its threads serve the volume, too.
     pub(crate) head: Arc<Bridge>,
     pub(crate) volume: Volume,
+    id: ObjectId,
+    volumes: Arc<Volumes>,
 }
 
 impl VolumeFile {
-    pub(crate) fn new(head: &Bridge, volumes: &Volumes, id: ObjectId) -> Answer<VolumeFile> {
-        Ok(VolumeFile { head: head.own(), volume: volumes.volume(id)? })
+    pub(crate) fn new(head: &Bridge, volumes: &Arc<Volumes>, id: ObjectId) -> Answer<VolumeFile> {
+        Ok(VolumeFile { head: head.own(), volume: volumes.volume(id)?, id, volumes: volumes.clone() })
+    }
+
+    fn own(&self) -> VolumeFile {
+        let VolumeFile { head, volume, id, volumes } = self;
+        VolumeFile { head: head.clone(), volume: volume.clone(), id: *id, volumes: volumes.clone() }
+    }
+
+    /// Has the kernel drop what it holds of data that was refused.
+    fn drop_refused(&self, ino: INodeNo, errno: Errno, end: u64) {
+        let file = self.own();
+        if errno == Errno::ENOSPC && end > self.volume.size() {
+            self.head.seeker.run(Box::new(move || file.volumes.forget_size(file.id)));
+        } else if errno == Errno::EROFS {
+            // Data that a program wrote to a mapping of the file is in the page cache and must be dropped.
+            let head = file.head.shared.clone();
+            self.head.seeker.run(Box::new(move || head.kernel.tell(|kernel| kernel.inval_inode(ino, 0, 0))));
+        }
     }
 
     fn read_range(&self, offset: u64, size: u32) -> Answer<Vec<u8>> {
@@ -267,13 +296,11 @@ impl Filesystem for VolumeFile {
         reply: ReplyWrite,
     ) {
         let pages = cached_pages(write_flags, data);
-        let volume = self.volume.clone();
+        let file = self.own();
         self.head.change_with(pages, data, move |bridge, data| {
-            let written = bridge.answer(|| write_range(&volume, offset, data));
-            if written.is_err_and(|errno| errno == Errno::EROFS) {
-                // Data that a program wrote to a mapping of the file is in the page cache and must be dropped.
-                let head = bridge.shared.clone();
-                bridge.seeker.run(Box::new(move || head.kernel.tell(|kernel| kernel.inval_inode(ino, 0, 0))));
+            let written = bridge.answer(|| write_range(&file.volume, offset, data));
+            if let Err(errno) = written {
+                file.drop_refused(ino, errno, offset.saturating_add(data.len() as u64));
             }
             reply_written(written, reply);
         });
@@ -312,7 +339,7 @@ impl Filesystem for VolumeFile {
         reply: ReplyLseek,
     ) {
         let Some(what) = Sought::of(whence) else { return reply.error(Errno::EINVAL) };
-        let file = VolumeFile { head: self.head.clone(), volume: self.volume.clone() };
+        let file = self.own();
         self.head.seeker.run(Box::new(move || {
             // Pages that the kernel has not sent yet are data, too.
             file.head.kernel.tell(|kernel| kernel.inval_inode(ino, 0, 0));
