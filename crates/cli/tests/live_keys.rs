@@ -159,6 +159,11 @@ fn import_l_loads_keys_first() {
     assert_eq!(state("gcrypt/hex"), ("unavailable".to_owned(), false));
     live.run(&["zpool", "export", "gcrypt"]).good();
     assert_eq!(import(&live, &["-l", "-N"], "").status, 2, "nothing would be mounted");
+    let image = live.text("gcrypt.0.img");
+    let import = ["zpool", "import", "-d", &image, "-o", "readonly=on", "-l", "gcrypt"];
+    let keyless: Done = live.command(&import).env("CENOTE_SERVER", "off").output().expect("it ends").into();
+    let why = "cannot load the keys of 'gcrypt': its server, which keeps them, does not run\n";
+    assert!(keyless.status == 1 && keyless.err.starts_with(why), "{keyless:?}");
 }
 
 #[test]

@@ -528,7 +528,8 @@ fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(),
 /// Lets the server of a just imported pool load all keys and mount their datasets.
 pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
     let Some(client) = client::server_of(name, call.around)? else {
-        return Err(crate::start::no_server(name, name));
+        let keyless = format!("cannot load the keys of '{name}': its server, which keeps them, does not run");
+        return Err(Failure::refused(keyless).hint(format!("'cenote serve --background {name}' starts it")));
     };
     console.flush()?;
     let words = ["mount", "-l", "-a"].map(OsString::from).to_vec();
