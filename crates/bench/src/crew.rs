@@ -62,8 +62,8 @@ mod tests {
     #[test]
     fn the_first_error_ends_the_work() {
         let failed =
-            share(2, 1_000_000, &Deaf, |index| if index == 3 { Err(Error::NoSample) } else { Ok(()) });
-        assert!(matches!(failed, Err(Error::NoSample)));
-        assert!(share(2, 0, &Deaf, |_| Err(Error::NoSample)).is_ok());
+            share(2, 1_000_000, &Deaf, |index| if index == 3 { Err(Error::EmptyList("a")) } else { Ok(()) });
+        assert!(matches!(failed, Err(Error::EmptyList("a"))));
+        assert!(share(2, 0, &Deaf, |_| Err(Error::EmptyList("a"))).is_ok());
     }
 }

@@ -35,9 +35,15 @@ pub enum Error {
         /// What was named, or the first of several.
         path: PathBuf,
     },
-    /// This build has no sample inside.
-    #[error("nothing to measure: this build comes without a sample, name files or folders")]
-    NoSample,
+    /// The sample is neither inside this program nor in a folder beside it.
+    #[error(
+        "nothing to measure: name files or folders (the sample that comes with cenote is not in '{}')",
+        folder.display()
+    )]
+    NoSample {
+        /// Where it was looked for.
+        folder: PathBuf,
+    },
     /// There is no such data.
     #[error(
         "no such data: '{0}' (sample, sample/NAME, or KIND:SIZE with one of fastq, fasta, fits, source, tree, noise, zeros)"

@@ -22,7 +22,7 @@ impl Source {
     /// small files.
     ///
     /// # Errors
-    /// [`Error::NoSuchData`]; [`Error::NoSample`] in a build without it.
+    /// [`Error::NoSuchData`]; [`Error::NoSample`] where it did not come along.
     pub fn named(words: &[String]) -> Result<Source> {
         Source::named_until(words, &Deaf)
     }

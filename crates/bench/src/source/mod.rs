@@ -46,7 +46,7 @@ impl Source {
     /// The sample that comes with cenote, in memory.
     ///
     /// # Errors
-    /// [`Error::NoSample`] in a build without it.
+    /// [`Error::NoSample`] where it did not come along.
     pub fn sample() -> Result<Source> {
         Source::named(&["sample".to_owned()])
     }
