@@ -40,8 +40,11 @@ pub(crate) fn read_change(reader: &mut Reader<'_>) -> Result<Change, Garbage> {
     })
 }
 
-/// Refuses times that cannot be stored.
-pub(crate) fn check_times(wanted: &Change) -> Result<(), Status> {
+/// Refuses times and sizes that cannot be stored: before a file is made, which would stay.
+pub(crate) fn check_possible(wanted: &Change) -> Result<(), Status> {
+    if wanted.size.is_some_and(|size| i64::try_from(size).is_err()) {
+        return Err(Status::FBIG);
+    }
     let is_good = |when: Option<When>| !matches!(when, Some(When::At(time)) if time.nanos > 999_999_999);
     if is_good(wanted.atime) && is_good(wanted.mtime) { Ok(()) } else { Err(Status::INVAL) }
 }
@@ -51,7 +54,7 @@ pub(crate) fn setattr(call: &mut Call<'_>, out: &mut Writer) -> Answer<()> {
     let wanted = read_change(&mut call.arguments)?;
     let guard = call.arguments.option(read_time)?;
     let id = spot.changeable()?;
-    check_times(&wanted)?;
+    check_possible(&wanted)?;
     if wanted.size.is_some() {
         spot.file()?;
     }

@@ -4,7 +4,7 @@ use zpl::session::{Change, Creation, Name, Notice, Rename, Target, When};
 use zpl::{FileKind, ObjectId, Time};
 
 use crate::answers::{after, change, device, known, made};
-use crate::attributes::{check_times, read_change};
+use crate::attributes::{check_possible, read_change};
 use crate::call::Call;
 use crate::node::{Node, Spot};
 use crate::status::{Answer, Status};
@@ -38,8 +38,10 @@ fn creation(dir: ObjectId, name: &[u8], kind: FileKind, wanted: &Change) -> Crea
 fn finish(spot: &Spot, at: Name<'_>, id: ObjectId, wanted: &Change, out: &mut Writer) -> Answer<()> {
     let session = &spot.here.session;
     let mut rest = Change { mode: None, ..wanted.clone() };
-    // The node has its owner already. A client that sends the same owner asks for no change.
-    rest.uid = rest.uid.filter(|uid| *uid != spot.by.uid);
+    // The node has its owner already. A client that sends the same owner asks for no change. An owner or group that the user
+    // may not give is left out, as Linux' server does: root of a client sends its own number, and counts as another user here.
+    rest.uid = rest.uid.filter(|uid| *uid != spot.by.uid && spot.by.is_root());
+    rest.gid = rest.gid.filter(|gid| spot.by.is_root() || spot.by.is_in(*gid));
     rest.gid = rest.gid.filter(|gid| session.stat(id).map_or(true, |stat| stat.gid != *gid));
     rest.size = rest.size.filter(|size| *size != 0);
     if !rest.is_nothing() {
@@ -59,7 +61,7 @@ pub(crate) fn create(call: &mut Call<'_>, out: &mut Writer) -> Answer<()> {
         EXCLUSIVE => verifier_as_times(call.arguments.u64()?),
         _ => return Err(crate::xdr::Garbage.into()),
     };
-    check_times(&wanted)?;
+    check_possible(&wanted)?;
     let dir = spot.directory(name)?;
     let new = creation(dir, name, FileKind::Regular, &wanted);
     match spot.here.session.create(&spot.by, &new) {
@@ -102,7 +104,7 @@ pub(crate) fn mkdir(call: &mut Call<'_>, out: &mut Writer) -> Answer<()> {
     let spot = call.spot()?;
     let name = call.arguments.bytes(NAME_MAX)?;
     let wanted = read_change(&mut call.arguments)?;
-    check_times(&wanted)?;
+    check_possible(&wanted)?;
     let dir = spot.directory(name)?;
     let id = spot.here.session.create(&spot.by, &creation(dir, name, FileKind::Directory, &wanted))?;
     let wanted = Change { size: None, ..wanted };
@@ -114,7 +116,7 @@ pub(crate) fn symlink(call: &mut Call<'_>, out: &mut Writer) -> Answer<()> {
     let name = call.arguments.bytes(NAME_MAX)?;
     let wanted = read_change(&mut call.arguments)?;
     let target = call.arguments.bytes(TARGET_MAX)?;
-    check_times(&wanted)?;
+    check_possible(&wanted)?;
     let dir = spot.directory(name)?;
     let new = Creation { mode: 0o777, ..creation(dir, name, FileKind::Symlink, &wanted) };
     let id = spot.here.session.symlink(&spot.by, &new, target)?;
@@ -137,7 +139,7 @@ pub(crate) fn mknod(call: &mut Call<'_>, out: &mut Writer) -> Answer<()> {
         true => device(call.arguments.u32()?, call.arguments.u32()?).ok_or(Status::INVAL)?,
         false => 0,
     };
-    check_times(&wanted)?;
+    check_possible(&wanted)?;
     let dir = spot.directory(name)?;
     let new = Creation { rdev, ..creation(dir, name, kind, &wanted) };
     let id = spot.here.session.create(&spot.by, &new)?;

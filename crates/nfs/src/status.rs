@@ -16,6 +16,7 @@ impl Status {
     pub(crate) const NOTDIR: Status = Status(20);
     pub(crate) const ISDIR: Status = Status(21);
     pub(crate) const INVAL: Status = Status(22);
+    pub(crate) const FBIG: Status = Status(27);
     pub(crate) const ROFS: Status = Status(30);
     pub(crate) const NAMETOOLONG: Status = Status(63);
     pub(crate) const NOTEMPTY: Status = Status(66);

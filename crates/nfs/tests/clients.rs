@@ -398,6 +398,30 @@ fn a_directory_that_may_be_read_and_not_searched_gives_names_and_nothing_more() 
 }
 
 #[test]
+fn a_new_file_has_the_owner_that_its_user_may_give_and_an_impossible_one_is_not_made() {
+    let bed = Bed::new(RULES);
+    let mut root = bed.client(0);
+    let top = root.mount("/tank").unwrap();
+    let new = |name: &str, uid: u32, gid: u32, size: u64| {
+        let owned = at(&top, name).u32(1).u32(1).u32(0o640).u32(1).u32(uid).u32(1).u32(gid);
+        owned.u32(1).u64(size).u32(0).u32(0)
+    };
+    // Some clients send the owner with each new file. Root counts as nobody, and cannot give a file to root.
+    for (client, name, owner) in [(&mut root, "a", 65534), (&mut bed.client(1000), "b", 1000)] {
+        let (status, mut answer) = client.nfs(CREATE, new(name, 0, 0, 5));
+        assert_eq!((status, answer.u32()), (OK, 1), "{name}");
+        let file = answer.bytes();
+        let (_, mut answer) = client.nfs(GETATTR, Words::default().bytes(&file));
+        answer.skip(4);
+        assert_eq!([(); 4].map(|()| answer.u32()), [0o640, 1, owner, owner]);
+        assert_eq!(answer.u64(), 5);
+    }
+    assert_eq!(root.nfs(CREATE, new("c", 0, 0, 1 << 63)).0, FBIG);
+    assert_eq!(root.lookup(&top, "c"), Err(NOENT));
+    bed.judge();
+}
+
+#[test]
 fn an_export_is_for_those_that_its_rules_name() {
     let mut bed = Bed::new("rw");
     // Not from a port that anybody may use.
