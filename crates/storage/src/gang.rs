@@ -13,7 +13,7 @@ use crate::{ReadError, Reader, Storage};
 
 pub use crate::layout::GANG_HEADER as HEADER;
 
-/// Pieces that it names.
+/// Pieces that a header of this size names.
 pub const MEMBERS_MAX: usize = 3;
 /// Gangs of gangs: OpenZFS nests at most a handful of levels (3 pointers halve a 16 MiB block quickly).
 pub(crate) const GANG_DEPTH_MAX: u32 = 12;
@@ -49,6 +49,16 @@ impl Storage {
         let seal = if is_folded(leader) { codec::embedded::seal_folded } else { codec::embedded::seal };
         seal(&mut header, verifier(leader));
         header
+    }
+
+    /// The bytes of the header of the gang that `leader` points at, where it fills the sectors that it has: those for data in the
+    /// smallest of its places.
+    fn large_gang_header(&self, leader: &Block) -> Result<usize, ReadError> {
+        let mut smallest = u64::MAX;
+        for dva in leader.copies().filter(|dva| dva.gang) {
+            smallest = smallest.min(self.vdevs().top_of(&dva)?.least_data());
+        }
+        Ok(smallest as usize)
     }
 
     /// The checksum of a piece.
@@ -199,34 +209,56 @@ impl Reader<'_> {
     }
 
     /// One copy of a header, verified and read in the given way from the given replica; and the children that hold something else than
-    /// they should.
+    /// they should. Pools with the feature `dynamic_gang_header` have headers of both sizes.
     pub(crate) fn look_at_gang_header(
         &self,
         leader: &Block,
         dva: Dva,
         (replica, way): (usize, Way),
     ) -> Result<(Header, Vec<usize>), ReadError> {
-        let mut bytes = vec![0; HEADER];
-        let verify = if is_folded(leader) { codec::embedded::verify_folded } else { codec::embedded::verify };
-        let mut order = None;
         let _passed = self.storage.gate().read();
         let top = self.storage.vdevs().top_of(&dva)?;
+        let large = self.storage.large_gang_header(leader)?.max(HEADER);
+        // Without parity what lies behind a classic header matters to nobody.
+        let first = if top.spread().is_some() { HEADER } else { large };
+        let mut look = self.look_at_header_of(first, leader, dva, (replica, way))?;
+        if look.0.is_none() && large > first {
+            // That it is not a classic header blames no device.
+            look = self.look_at_header_of(large, leader, dva, (replica, way))?;
+        }
+        let (header, damaged) = look;
+        if top.spread().is_some() || !top.is_stale(replica, leader.physical_birth()) {
+            self.storage.note_bad_checksums(top, &damaged);
+        }
+        header.map(|header| (header, damaged)).ok_or(ReadError::NoGoodCopy { tried: vec![dva] })
+    }
+
+    /// As [`Reader::look_at_gang_header`], of a header with so many bytes or a classic one. The caller holds the gate.
+    fn look_at_header_of(
+        &self,
+        len: usize,
+        leader: &Block,
+        dva: Dva,
+        (replica, way): (usize, Way),
+    ) -> Result<(Option<Header>, Vec<usize>), ReadError> {
+        let mut bytes = vec![0; len];
+        let verify = if is_folded(leader) { codec::embedded::verify_folded } else { codec::embedded::verify };
+        let mut found = None;
         let source = Source { replica, birth: leader.physical_birth(), purpose: self.purpose };
         let is_good = &mut |bytes: &[u8]| {
-            order = verify(bytes, verifier(leader));
-            order.is_some()
+            let of = |len: usize| verify(&bytes[..len], verifier(leader)).map(|order| (len, order));
+            found = of(HEADER).or_else(|| of(len));
+            found.is_some()
         };
-        let outcome = match self.storage.moved(&dva, HEADER as u64)? {
+        let outcome = match self.storage.moved(&dva, len as u64)? {
             Some(places) => self.storage.read_moved(&places, source, way, &mut bytes, is_good)?,
-            None => way(top, source, dva.offset, &mut bytes, is_good)?,
+            None => way(self.storage.vdevs().top_of(&dva)?, source, dva.offset, &mut bytes, is_good)?,
         };
-        if top.spread().is_some() || !top.is_stale(replica, leader.physical_birth()) {
-            self.storage.note_bad_checksums(top, &outcome.damaged);
-        }
-        match order {
-            Some(order) => Ok((Header { bytes, order }, outcome.damaged)),
-            None => Err(ReadError::NoGoodCopy { tried: vec![dva] }),
-        }
+        let header = found.map(|(len, order)| {
+            bytes.truncate(len);
+            Header { bytes, order }
+        });
+        Ok((header, outcome.damaged))
     }
 }
 
@@ -240,7 +272,8 @@ impl Header {
     /// The pieces that it names.
     pub(crate) fn members(&self) -> Result<Vec<Block>, Corrupt> {
         let mut members = Vec::new();
-        for slot in self.bytes[..MEMBERS_MAX * blkptr::SIZE].chunks_exact(blkptr::SIZE) {
+        let slots = &self.bytes[..self.bytes.len() - codec::embedded::TRAILER];
+        for slot in slots.chunks_exact(blkptr::SIZE) {
             if let BlockPtr::Block(member) = BlockPtr::decode(slot, self.order)? {
                 members.push(member);
             }

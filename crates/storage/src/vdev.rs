@@ -98,6 +98,14 @@ impl TopVdev {
         }
     }
 
+    /// Bytes of data that the smallest block has room for.
+    pub(crate) fn least_data(&self) -> u64 {
+        match &self.shape {
+            Shape::Parity { layout: Spread::Draid(layout), .. } => layout.spec().data << self.ashift,
+            _ => 1 << self.ashift,
+        }
+    }
+
     /// How blocks are spread, where parity goes with them.
     #[must_use]
     pub fn spread(&self) -> Option<&Spread> {

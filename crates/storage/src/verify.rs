@@ -77,6 +77,7 @@ impl Reader<'_> {
                 if dva.gang {
                     match self.look_at_gang_header(block, dva, (replica, TopVdev::verify)) {
                         Ok((header, damaged)) => {
+                            all.bytes += header.bytes.len() as u64;
                             if !damaged.is_empty() {
                                 note(self.storage.damaged_columns(&dva, &damaged), Part::Header(*block));
                             }
@@ -85,9 +86,11 @@ impl Reader<'_> {
                                 Err(error) => note(error.into(), Part::Header(*block)),
                             }
                         }
-                        Err(error) => note(error, Part::Header(*block)),
+                        Err(error) => {
+                            all.bytes += gang::HEADER as u64;
+                            note(error, Part::Header(*block));
+                        }
                     }
-                    all.bytes += gang::HEADER as u64;
                 } else {
                     match self.verify_copy(block, dva, replica, &mut raw) {
                         Ok(damaged) => {
