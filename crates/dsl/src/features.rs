@@ -60,11 +60,12 @@ const READABLE: &[&str] = &[
     "longname",
     "large_microzap",
     "block_cloning_endian",
+    "dynamic_gang_header",
     "physical_rewrite",
 ];
 
 /// Those of them that this build does not support when it writes.
-const READ_ONLY: &[&str] = &["redaction_list_spill", "physical_rewrite"];
+const READ_ONLY: &[&str] = &["redaction_list_spill"];
 
 fn is_writable(feature: &Feature) -> bool {
     READABLE.contains(&feature.name) && !READ_ONLY.contains(&feature.name)

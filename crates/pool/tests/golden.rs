@@ -40,18 +40,30 @@ macro_rules! sound {
 sound! {
     gashift9 gashift12 gashift13 gcomp gcompat21 gfreebsd20 ggrub2 gposix gprops grandom grec gstripe gsum gv28
     gremove gcheckpoint gsnap gdisk gcrypt gmirror graidz1 graidz2 graidz3 gbig gsend gresume gredact gexpand gexpanding
+    grewrite ggang ggangraidz ggangdraid
 }
 
 /// The first txg of a writer takes over what only OpenZFS uses: log space maps, deferred frees, features.
 fn rewrite(name: &str) -> tempfile::TempDir {
     let dir = unpack(name);
-    let pool = import(dir.path(), false);
-    assert_eq!(pool.read_only(), None, "{name} can be written");
+    write_into_all(dir.path());
+    expect_pleased(dir.path(), name);
+    dir
+}
+
+/// Writes and frees in every file system that can be written.
+fn write_into_all(dir: &Path) {
+    let pool = import(dir, false);
+    assert_eq!(pool.read_only(), None, "the pool can be written");
     let top = pool.name();
     pool.set_properties(&top, vec![("org.cenote:seen".into(), Some(pool::props::Value::Text("yes".into())))])
         .unwrap();
     for info in pool.list(&top, None, false).unwrap() {
         if info.kind != pool::props::DatasetKind::Filesystem {
+            continue;
+        }
+        let is_locked = pool.encryption(&info).unwrap().is_some_and(|encryption| !encryption.is_loaded);
+        if is_locked {
             continue;
         }
         let dataset = pool.open(&info.name).unwrap();
@@ -61,8 +73,45 @@ fn rewrite(name: &str) -> tempfile::TempDir {
         write_and_free(&dataset, 300_000);
     }
     pool.export().unwrap();
-    expect_pleased(dir.path(), &top);
-    dir
+}
+
+/// As [`write_into_all`]; then everything is destroyed, one after the other in this order, and the check is pleased in between.
+fn write_and_destroy(name: &str, victims: &[&str]) {
+    let dir = unpack(name);
+    write_into_all(dir.path());
+    for victim in victims {
+        let pool = import(dir.path(), false);
+        match victim.contains('@') {
+            true => pool.destroy_snapshots(&[(*victim).to_owned()], false).unwrap(),
+            false => pool.destroy_dataset(victim).unwrap(),
+        }
+        for _ in 0..4 {
+            pool.set_properties(name, vec![("org.cenote:seen".into(), None)]).unwrap();
+            pool.sync().unwrap();
+        }
+        assert_eq!(pool.freeing().unwrap(), 0);
+        pool.export().unwrap();
+        let (_, findings) = check(dir.path());
+        assert!(findings.is_empty(), "without {victim}: {findings:#?}");
+    }
+}
+
+/// Such a block is newer than the snapshot that has its contents, too, and is freed without regard to it. The zdb of OpenZFS 2.1 does not
+/// know that: oracle/rewritten lets a newer one judge.
+#[test]
+fn blocks_that_a_physical_rewrite_moved_are_freed_with_all_that_share_them() {
+    let middle_first = ["large@two", "clone@two", "clone", "large@one", "small@one", "small@two", "small"];
+    let victims = middle_first.map(|victim| format!("grewrite/{victim}"));
+    write_and_destroy("grewrite", &victims.each_ref().map(String::as_str));
+}
+
+#[test]
+fn gangs_with_large_headers_are_freed() {
+    for name in ["ggang", "ggangraidz", "ggangdraid"] {
+        let victims =
+            ["large@before", "twice@before", "twice", "large"].map(|victim| format!("{name}/{victim}"));
+        write_and_destroy(name, &victims.each_ref().map(String::as_str));
+    }
 }
 
 /// Writes an object of so many bytes. It has no owner and no name, and is freed two txgs later: the tests need only its blocks.
