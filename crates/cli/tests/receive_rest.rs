@@ -210,8 +210,11 @@ fn a_backup_sends_everything_once_and_then_what_changed() {
     assert!(again.contains("usb/copy has it"), "{again}");
     // What was changed in the copy is not overwritten, and a line says what to do.
     zfs(&bed, "snapshot usb/copy@own");
+    let before = names(&bed, "tank/fs");
     let refused = bed.run(&backup);
     assert!(refused.status == 1 && refused.err.contains("'zfs rollback -r usb/copy@backup-"), "{refused:?}");
+    let new: Vec<_> = names(&bed, "tank/fs").into_iter().filter(|name| !before.contains(name)).collect();
+    assert!(new.iter().all(|name| !name.starts_with('@')), "a refused backup left {new:?}");
     zfs(&bed, "destroy usb/copy@own");
     bed.run(&backup).good();
     // A dataset that is no copy is left alone.

@@ -37,6 +37,8 @@ pub struct ToLocal {
     temporary: AtomicU64,
     /// Extended attributes that a file system did not take.
     refused_xattrs: AtomicU64,
+    /// Copies that do not belong to the owner of their original.
+    other_owners: AtomicU64,
     /// Directories that this run fills. Where several sources are copied they keep the record of what was made in them.
     filled: RankedMutex<HashMap<FileId, Option<Arc<Folder>>>>,
     several_sources: bool,
@@ -143,6 +145,7 @@ impl ToLocal {
         ToLocal {
             temporary: AtomicU64::new(0),
             refused_xattrs: AtomicU64::new(0),
+            other_owners: AtomicU64::new(0),
             filled: RankedMutex::default(),
             several_sources,
         }
@@ -207,7 +210,10 @@ impl ToLocal {
             match file.own(uid, gid) {
                 Ok(()) => {}
                 // Only root gives files away; rights that went with the owner do not go to somebody else.
-                Err(Errno::PERM | Errno::INVAL) => mode &= 0o1777,
+                Err(Errno::PERM | Errno::INVAL) => {
+                    mode &= 0o1777;
+                    self.other_owners.fetch_add(1, Ordering::Relaxed);
+                }
                 Err(error) => return Err(writing(error)),
             }
         }
@@ -217,12 +223,7 @@ impl ToLocal {
         for (name, value) in &wanted.xattrs {
             match file.set_xattr(name, value) {
                 Ok(()) => {}
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied
-                    ) || !name.starts_with(b"user.") =>
-                {
+                Err(error) if is_too_much(&error) || !name.starts_with(b"user.") => {
                     self.refused_xattrs.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => return Err(writing(error)),
@@ -504,11 +505,27 @@ impl Sink for ToLocal {
     }
 
     fn remark(&self) -> Option<String> {
-        match self.refused_xattrs.load(Ordering::Relaxed) {
+        let attributes = match self.refused_xattrs.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some("1 extended attribute was".to_owned()),
+            n => Some(format!("{n} extended attributes were")),
+        };
+        let attributes =
+            attributes.map(|which| format!("{which} left out: the file system here does not take them"));
+        let owners = match self.other_owners.load(Ordering::Relaxed) {
             0 => None,
             n => Some(format!(
-                "{n} extended attributes were left out: the file system here does not take them"
+                "owners were not kept ({n} of the copies are yours): only root can give files away"
             )),
-        }
+        };
+        let lines: Vec<String> = attributes.into_iter().chain(owners).collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
     }
+}
+
+/// Whether a file system does not take an extended attribute but may well take the file. ext4 says that the device is full
+/// when a value is larger than its block for attributes; where the device is full indeed, the next file says so, too.
+fn is_too_much(error: &io::Error) -> bool {
+    use io::ErrorKind::{ArgumentListTooLong, PermissionDenied, StorageFull, Unsupported};
+    matches!(error.kind(), Unsupported | PermissionDenied | StorageFull | ArgumentListTooLong)
 }

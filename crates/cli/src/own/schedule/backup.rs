@@ -271,8 +271,13 @@ impl One<'_> {
         }
         match &base {
             Some(base) => {
-                let sent = self.send(&["-I", &base.full, &sent.full], to, &[]);
-                sent.map_err(|failure| changed_there(failure, to, base))?;
+                self.send(&["-I", &base.full, &sent.full], to, &[]).map_err(|failure| {
+                    if !is_changed_there(&failure) {
+                        return failure;
+                    }
+                    self.forget(sent);
+                    failure.hint(give_up(to, base))
+                })?;
             }
             None if is_there => {
                 self.forget(sent);
@@ -437,18 +442,18 @@ impl One<'_> {
     }
 }
 
-/// Adds what to do to the failure of an increment whose destination has something of its own.
-fn changed_there(failure: Failure, to: &str, base: &Existing) -> Failure {
-    let is_change =
-        matches!(&failure, Failure::Refused(lines) if lines.iter().any(|line| line.contains(CHANGED)));
+/// Whether an increment was refused because its destination has something of its own.
+fn is_changed_there(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused(lines) if lines.iter().any(|line| line.contains(CHANGED)))
+}
+
+/// What makes `to` a destination for increments from `base` again.
+fn give_up(to: &str, base: &Existing) -> String {
     let base = base.name();
-    match is_change {
-        true => failure.hint(format!(
-            "nothing was changed; 'zfs rollback -r {to}@{base}' gives up what changed in '{to}' since, and the snapshots \
-             made there"
-        )),
-        false => failure,
-    }
+    format!(
+        "nothing was changed; 'zfs rollback -r {to}@{base}' gives up what changed in '{to}' since, and the snapshots made \
+         there; take holds on these away before ('zfs holds', 'zfs release')"
+    )
 }
 
 /// Waits for a sender; its standard output was taken.
