@@ -300,6 +300,22 @@ fn large_headers_of_gangs_are_read_also_without_devices() {
     }
 }
 
+/// Device 1 was taken away, and OpenZFS rebuilt what it held on the distributed spare. So one more device may be lost.
+#[test]
+fn a_distributed_spare_that_openzfs_put_in_use_stands_in_for_its_device() {
+    let golden = Golden::new("gdspare");
+    let whole = golden.import(&[Fate::Whole; 6]).unwrap();
+    assert_eq!(findings(&whole), [Finding::Absent { vdev: 0, child: 1 }]);
+    let wanted = contents(&golden, &whole);
+    drop(whole);
+    expect_sums(&golden, &wanted, &golden.images[0].with_file_name("scratch"));
+    for mut fates in golden.losses(1) {
+        assert!(contents(&golden, &golden.import(&fates).unwrap()) == wanted, "{fates:?}: another content");
+        fates[1] = Fate::Missing;
+        assert!(contents(&golden, &golden.import(&fates).unwrap()) == wanted, "{fates:?}: another content");
+    }
+}
+
 /// Files in snapshots and in a clone share some blocks that `zfs rewrite -P` moved, and have others of their own.
 #[test]
 fn blocks_that_a_physical_rewrite_moved_are_read() {
