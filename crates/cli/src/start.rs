@@ -158,10 +158,13 @@ fn elsewhere(moved: &Moved) -> String {
 pub fn no_server(name: &str, asked: &str) -> Failure {
     match fuse::check_available() {
         Err(missing) => Action::Mount(asked).failed(&missing).hint(remedy(&missing)),
-        Ok(()) => Action::Mount(asked)
-            .failed("its server does not run")
-            .hint(format!("'cenote serve --background {name}' starts it")),
+        Ok(()) => Action::Mount(asked).failed("its server does not run").hint(how_to_start(name)),
     }
+}
+
+/// The hint where the server of the imported pool `name` does not run.
+pub fn how_to_start(name: &str) -> String {
+    format!("'cenote serve --background {name}' starts it")
 }
 
 /// What the system says where a process may not mount.

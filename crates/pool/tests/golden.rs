@@ -100,7 +100,7 @@ fn write_and_destroy(name: &str, victims: &[&str]) {
 }
 
 /// Such a block is newer than the snapshot that has its contents, too, and is freed without regard to it. The zdb of OpenZFS 2.1 does not
-/// know that: oracle/rewritten lets a newer one judge.
+/// know that: oracle/features24 lets a newer one judge.
 #[test]
 fn blocks_that_a_physical_rewrite_moved_are_freed_with_all_that_share_them() {
     let middle_first = ["large@two", "clone@two", "clone", "large@one", "small@one", "small@two", "small"];

@@ -529,7 +529,7 @@ fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(),
 pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) -> Result<(), Failure> {
     let Some(client) = client::server_of(name, call.around)? else {
         let keyless = format!("cannot load the keys of '{name}': its server, which keeps them, does not run");
-        return Err(Failure::refused(keyless).hint(format!("'cenote serve --background {name}' starts it")));
+        return Err(Failure::refused(keyless).hint(crate::start::how_to_start(name)));
     };
     console.flush()?;
     let words = ["mount", "-l", "-a"].map(OsString::from).to_vec();

@@ -223,7 +223,7 @@ impl ToLocal {
         for (name, value) in &wanted.xattrs {
             match file.set_xattr(name, value) {
                 Ok(()) => {}
-                Err(error) if is_too_much(&error) || !name.starts_with(b"user.") => {
+                Err(error) if is_left_out(&error) || !name.starts_with(b"user.") => {
                     self.refused_xattrs.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => return Err(writing(error)),
@@ -525,7 +525,7 @@ impl Sink for ToLocal {
 
 /// Whether a file system does not take an extended attribute but may well take the file. ext4 says that the device is full
 /// when a value is larger than its block for attributes; where the device is full indeed, the next file says so, too.
-fn is_too_much(error: &io::Error) -> bool {
+fn is_left_out(error: &io::Error) -> bool {
     use io::ErrorKind::{ArgumentListTooLong, PermissionDenied, StorageFull, Unsupported};
     matches!(error.kind(), Unsupported | PermissionDenied | StorageFull | ArgumentListTooLong)
 }
