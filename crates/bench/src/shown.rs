@@ -27,8 +27,8 @@ impl Figures {
         let mut figures = Figures { notes, tiles: tiles(report), ..Figures::default() };
         figures.tables.push(all_runs(runs));
         if runs.len() > 1 {
-            figures.charts.push(front("Ratio against writing speed", "write", report, Run::write_rate));
-            figures.charts.push(front("Ratio against reading speed", "read", report, Run::read_rate));
+            figures.charts.push(front("Space and writing speed", Way::Write, report));
+            figures.charts.push(front("Space and reading speed", Way::Read, report));
         }
         figures.charts.extend(times(runs));
         for grid in grids(runs) {
@@ -160,15 +160,11 @@ impl Figures {
 
 /// Share saved, and times over `off`, of what is recommended.
 fn tiles(report: &Report) -> Vec<(String, String, String)> {
-    let wanted = &report.recommendation;
     let runs = &report.runs;
-    let chosen = runs.iter().rfind(|run| {
-        run.compression == wanted.compression && run.recordsize == wanted.recordsize && run.against.is_none()
-    });
-    let Some(run) = chosen else { return Vec::new() };
+    let Some(run) = report.chosen().map(|index| &runs[index]) else { return Vec::new() };
     let mut tiles = vec![(
         "space".to_owned(),
-        format!("{:.2}x", run.logical_bytes as f64 / run.allocated_bytes.max(1) as f64),
+        format!("{:.2}x", run.space_ratio()),
         format!(
             "{} become {}; compressratio {:.2}x",
             nice_bytes(run.logical_bytes),
@@ -245,18 +241,53 @@ fn all_runs(runs: &[Run]) -> Table {
     }
 }
 
-/// Points of ratio against a speed, and those that nothing beats in both.
-fn front(title: &str, what: &str, report: &Report, rate: fn(&Run) -> f64) -> Chart {
+/// Writing or reading.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Write,
+    Read,
+}
+
+impl Way {
+    const fn word(self) -> &'static str {
+        match self {
+            Way::Write => "write",
+            Way::Read => "read",
+        }
+    }
+
+    const fn other(self) -> Way {
+        match self {
+            Way::Write => Way::Read,
+            Way::Read => Way::Write,
+        }
+    }
+
+    fn rate(self, run: &Run) -> f64 {
+        match self {
+            Way::Write => run.write_rate(),
+            Way::Read => run.read_rate(),
+        }
+    }
+}
+
+/// Points of saved space against a speed, and those that nothing beats in both.
+fn front(title: &str, way: Way, report: &Report) -> Chart {
     let runs = &report.runs;
-    let points: Vec<(String, f64, f64)> =
-        runs.iter().map(|run| (run.label(runs), rate(run) / 1e6, run.compressratio)).collect();
+    let point = |run: &Run| (run.label(runs), way.rate(run) / 1e6, run.space_ratio());
+    let points: Vec<(String, f64, f64)> = runs.iter().map(point).collect();
     let front = pareto(&points);
     let names: Vec<&str> = front.iter().map(|index| points[*index].0.as_str()).collect();
-    let description = format!(
-        "Each point is a configuration: {what} speed to the right, compression ratio upwards. Nothing measured is \
-         both faster and smaller than {}. Where there is no room for a name, the table has it.",
+    let what = way.word();
+    let mut description = format!(
+        "Each point is a configuration. Further right: it {what}s faster. Further up: the files take less space. No other \
+         point is both faster and smaller than {}. Where there is no room for a name, the table has it.",
         names.join(", ")
     );
+    let chosen = report.chosen();
+    if let Some(chosen) = chosen.filter(|chosen| !front.contains(chosen)) {
+        description += &why_beaten_here(&points, runs, chosen, way);
+    }
     let x = Axis { label: format!("{what} speed, MB/s"), log: true, ..Axis::default() };
     let sizes: Vec<u64> = runs.iter().map(|run| run.recordsize).collect();
     Chart {
@@ -264,12 +295,26 @@ fn front(title: &str, what: &str, report: &Report, rate: fn(&Run) -> f64) -> Cha
         description,
         kind: Kind::Scatter {
             x,
-            y: Axis::linear("compression ratio"),
+            y: Axis::linear("size of the files / space they take"),
             points,
             front,
-            chosen: report.chosen(),
+            chosen,
             groups: alike_records(&sizes),
         },
+    }
+}
+
+/// Why a point is recommended though others are above it and to its right in this chart; nothing where that is not so simple.
+fn why_beaten_here(points: &[(String, f64, f64)], runs: &[Run], chosen: usize, way: Way) -> String {
+    let (name, x, y) = &points[chosen];
+    let mut beating = (0..points.len()).filter(|index| {
+        let (_, other_x, other_y) = &points[*index];
+        *index != chosen && other_x >= x && other_y >= y
+    });
+    let other = way.other();
+    match beating.all(|index| other.rate(&runs[index]) < other.rate(&runs[chosen])) {
+        true => format!(" {name} is recommended because it {}s faster than those.", other.word()),
+        false => String::new(),
     }
 }
 

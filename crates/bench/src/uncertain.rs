@@ -35,14 +35,18 @@ pub(crate) fn is_uncertain(measured: &[&Run], best: &Run) -> bool {
         .any(|run| size(run) * interval(run).0 * REGRET < size(best) * longest)
 }
 
-/// The run that saves the most space for each second of CPU time; `None` when no run saves a notable part.
-pub(crate) fn most_saved_per_cpu_second<'a>(measured: &[&'a Run]) -> Option<&'a Run> {
+/// The run among `allowed`, some of the `measured` ones, that saves the most space for each second of CPU time; `None` when none
+/// of them saves a notable part.
+pub(crate) fn most_saved_per_cpu_second<'a>(
+    measured: &[&'a Run],
+    allowed: impl Iterator<Item = &'a Run>,
+) -> Option<&'a Run> {
     let gain = |run: &Run| {
         let cpu_seconds = run.write_cpu_seconds + run.read_cpu_seconds;
         (1.0 - relative_size(measured, run)) / cpu_seconds.max(f64::MIN_POSITIVE)
     };
-    let smaller = measured.iter().filter(|run| relative_size(measured, run) <= WORTHWHILE_SIZE);
-    smaller.copied().max_by(|a, b| gain(a).total_cmp(&gain(b)))
+    let smaller = allowed.filter(|run| relative_size(measured, run) <= WORTHWHILE_SIZE);
+    smaller.max_by(|a, b| gain(a).total_cmp(&gain(b)))
 }
 
 /// The largest share of CPU time that other processes took during a run; 0 when none was recorded.

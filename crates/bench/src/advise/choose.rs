@@ -36,7 +36,7 @@ pub(crate) const FREE_TIME: f64 = 1.02;
 const SAME_SIZE: f64 = 1.001;
 const SAME_TIME: f64 = 0.02;
 /// What lz4 may cost where nothing compresses.
-const LZ4_TOLERANCE: f64 = 1.10;
+pub(crate) const LZ4_TOLERANCE: f64 = 1.10;
 
 /// What the data is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,10 +163,20 @@ impl std::fmt::Display for Reason {
 /// Chooses for `goal` where other work wants the part `busy` of the cores; `None` without candidates.
 #[must_use]
 pub fn choose(candidates: &[Candidate], goal: Goal, busy: f64) -> Option<Choice> {
+    choose_among(candidates, &vec![true; candidates.len()], goal, busy)
+}
+
+/// As [`choose`], but takes only a candidate that `allowed` holds `true` for. The base may be one that is not allowed.
+pub(crate) fn choose_among(
+    candidates: &[Candidate],
+    allowed: &[bool],
+    goal: Goal,
+    busy: f64,
+) -> Option<Choice> {
     let base = base(candidates, busy)?;
     let times: Vec<f64> = (0..candidates.len()).map(|index| time(candidates, index, base, busy)).collect();
     let size = |index: &usize| candidates[*index].size;
-    let all = 0..candidates.len();
+    let all = (0..candidates.len()).filter(|index| allowed[*index]);
     let least =
         |among: &mut dyn Iterator<Item = usize>, of: &dyn Fn(&usize) -> f64, then: &dyn Fn(&usize) -> f64| {
             among.min_by(|a, b| of(a).total_cmp(&of(b)).then(then(a).total_cmp(&then(b))))
@@ -179,7 +189,8 @@ pub fn choose(candidates: &[Candidate], goal: Goal, busy: f64) -> Option<Choice>
             least(&mut all.clone().filter(|index| candidates[*index].compression == "lz4"), &time_of, &size);
         return match lz4.filter(|lz4| times[*lz4] <= LZ4_TOLERANCE) {
             Some(lz4) => said(lz4, Reason::GivesUpEarly),
-            None => said(base, Reason::OnlyCostsTime),
+            None if allowed[base] => said(base, Reason::OnlyCostsTime),
+            None => said(least(&mut all.clone(), &time_of, &size)?, Reason::Fastest),
         };
     }
     let product = |index: &usize| size(index) * times[*index];

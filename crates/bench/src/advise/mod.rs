@@ -46,8 +46,8 @@ use format::compression::CompressionSetting;
 use zpl::Filesystem;
 
 pub use answer::{Advice, Kind, Pick, Row, SCHEMA, Sample, TableReport};
-pub(crate) use choose::FREE_TIME;
 pub use choose::{Candidate, Choice, Goal, Reason, Workload, choose, front};
+pub(crate) use choose::{FREE_TIME, LZ4_TOLERANCE, choose_among};
 pub use dedup::Dedup;
 pub use layout::Layout;
 pub use model::{Burst, Engine, Flow, Load, Target, cores_to_fill};

@@ -183,13 +183,18 @@ impl Report {
         })
     }
 
-    /// The run that the recommendation is about.
+    /// The run that the recommendation is about: of its setting, the one under the conditions that the choice was made under.
     pub(crate) fn chosen(&self) -> Option<usize> {
         let wanted = &self.recommendation;
-        self.runs.iter().rposition(|run| {
+        if self.runs.is_empty() || wanted.compression.is_empty() {
+            return None;
+        }
+        let conditions = crate::advice::conditions(&self.runs);
+        self.runs.iter().position(|run| {
             run.compression == wanted.compression
                 && run.recordsize == wanted.recordsize
                 && run.against.is_none()
+                && crate::advice::under(run) == conditions
         })
     }
 

@@ -155,6 +155,12 @@ impl Run {
         1.0 - self.allocated_bytes as f64 / self.logical_bytes.max(1) as f64
     }
 
+    /// Bytes of the files for each byte that they take in the pool.
+    #[must_use]
+    pub fn space_ratio(&self) -> f64 {
+        self.logical_bytes as f64 / self.allocated_bytes.max(1) as f64
+    }
+
     /// A name among the runs of one report: what tells it from the others is in it.
     #[must_use]
     pub fn label(&self, among: &[Run]) -> String {
