@@ -79,7 +79,7 @@ fn a_cache_is_labelled_and_shown() {
 
 #[test]
 fn a_pool_does_without_a_cache_that_is_gone_or_moved() {
-    let (bed, _, cache) = with_cache();
+    let (bed, ..) = with_cache();
     bed.run(&["zpool", "export", "tank"]).good();
     // The pool and its cache move together.
     std::fs::create_dir(bed.path("moved")).expect("made");
@@ -90,7 +90,14 @@ fn a_pool_does_without_a_cache_that_is_gone_or_moved() {
     let status = bed.run(&["zpool", "status", "-x"]).good();
     assert_eq!(status, "all pools are healthy\n");
     assert!(bed.run(&["zpool", "status"]).good().contains("moved/cache.img  ONLINE"));
-    std::fs::remove_file(bed.path("moved/cache.img")).expect("removed");
+    // The import noted the new places: the pool moves on without its cache, and still knows where that is.
+    bed.run(&["zpool", "export", "tank"]).good();
+    std::fs::create_dir(bed.path("on")).expect("made");
+    std::fs::rename(bed.path("moved/tank.img"), bed.path("on/tank.img")).expect("moved");
+    bed.run(&["zpool", "import", "-d", "on", "tank"]).good();
+    assert!(bed.run(&["zpool", "status", "-P"]).good().contains("moved/cache.img  ONLINE"));
+    let cache = bed.path("moved/cache.img").display().to_string();
+    std::fs::remove_file(&cache).expect("removed");
     let status = bed.run(&["zpool", "status", "-x"]).good();
     assert!(status.contains(" state: ONLINE\nstatus: One or more devices could not be opened."), "{status}");
     assert!(

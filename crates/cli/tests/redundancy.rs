@@ -2,6 +2,7 @@
 
 mod bed;
 
+use std::path::Path;
 use std::process::Command;
 
 use bed::images::{devices, expect_sound, fill, run, shown};
@@ -179,4 +180,83 @@ fn devices_of_raidz_are_replaced_and_spares_fill_in_and_go_back() {
     assert!(status.contains("scrub repaired 0B") && status.contains("with 0 errors"), "{status}");
     bed.run(&["zpool", "export", "t"]).good();
     expect_sound(&bed);
+}
+
+/// Writes zeros over these labels of a device of 96 MiB, or changes one byte of the configuration in each.
+fn damage(device: &str, labels: &[usize], with_zeros: bool) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(device).expect("it opens");
+    for number in labels {
+        let at = format::label::offsets(96 << 20).expect("it is large enough")[*number];
+        let (bytes, place) = match with_zeros {
+            true => (vec![0; 256 << 10], at),
+            false => (vec![0xff], at + (16 << 10) + 300),
+        };
+        file.write_all_at(&bytes, place).expect("it is written");
+    }
+}
+
+#[test]
+fn a_check_names_damaged_labels_and_the_next_change_of_the_pool_mends_them() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[96; 2]);
+    run(&bed, &devices, "zpool create -f -O mountpoint=none t mirror 0 1").good();
+    bed.run(&["zpool", "export", "t"]).good();
+    damage(&devices[0], &[0, 3], true);
+    damage(&devices[1], &[1], false);
+    let check = bed.run(&["-d", "images", "check", "t"]);
+    let lead = "lead to the pool; the next change of the pool writes all four again\n";
+    let both = format!(
+        "d0: label 0 is overwritten with zeros, label 3 is overwritten with zeros: the other 2 {lead}"
+    );
+    let one = format!("d1: label 1 is damaged: the other 3 {lead}");
+    assert!(check.out.contains(&both) && check.out.contains(&one), "{check:?}");
+    assert!(check.status == 1 && check.out.contains("t: 2 faults;"), "{check:?}");
+    let json = bed.run(&["-d", "images", "check", "--json", "t"]);
+    let json: Value = serde_json::from_str(&json.out).expect("JSON");
+    let findings = json["pools"][0]["findings"].as_array().expect("findings");
+    assert!(findings.len() == 2 && json["pools"][0]["faults"] == 2, "{json}");
+    bed.run(&["-d", "images", "zfs", "set", "compression=lz4", "t"]).good();
+    let check = bed.run(&["-d", "images", "check", "t"]);
+    assert!(check.status == 0 && check.out.contains("t: clean"), "{check:?}");
+    expect_sound(&bed);
+}
+
+/// The paths of the devices, in the labels of each of them.
+fn paths_in_labels(device: &Path) -> Vec<Vec<String>> {
+    let disk = pool::open_disk(device, storage::host::Access::Peek).expect("it opens");
+    let paths = |config: &format::config::PoolConfig| {
+        let leaves = config.tree.leaves().filter_map(|leaf| leaf.path.clone());
+        leaves.map(|path| String::from_utf8(path).expect("text")).collect()
+    };
+    pool::labels::read(&disk).pool_configs().map(paths).collect()
+}
+
+#[test]
+fn an_import_that_writes_notes_new_paths_of_devices_in_all_labels() {
+    let bed = Bed::new();
+    let devices = devices(&bed, &[96; 2]);
+    run(&bed, &devices, "zpool create -f -O mountpoint=none t mirror 0 1").good();
+    bed.run(&["zpool", "export", "t"]).good();
+    let old = vec![devices.clone(); 4];
+    std::fs::rename(bed.path("images"), bed.path("moved")).expect("moved");
+    let new: Vec<String> = devices.iter().map(|path| path.replace("/images/", "/moved/")).collect();
+    // Reading changes nothing, not even a byte.
+    let before = std::fs::read(&new[0]).expect("read");
+    bed.run(&["zpool", "import", "-o", "readonly=on", "-d", "moved", "t"]).good();
+    bed.run(&["zpool", "export", "t"]).good();
+    assert_eq!(std::fs::read(&new[0]).expect("read"), before);
+    assert_eq!(paths_in_labels(Path::new(&new[0])), old);
+    bed.run(&["zpool", "import", "-d", "moved", "t"]).good();
+    bed.run(&["zpool", "export", "t"]).good();
+    for device in &new {
+        assert_eq!(paths_in_labels(Path::new(device)), vec![new.clone(); 4]);
+    }
+    // A path that still leads to the device stays, although another one was found.
+    std::os::unix::fs::symlink(bed.path("moved"), bed.path("link")).expect("made");
+    bed.run(&["zpool", "import", "-d", "link", "t"]).good();
+    bed.run(&["zpool", "export", "t"]).good();
+    assert_eq!(paths_in_labels(Path::new(&new[1])), vec![new.clone(); 4]);
+    let check = bed.run(&["-d", "moved", "check", "t"]);
+    assert!(check.status == 0 && check.out.contains("t: clean"), "{check:?}");
 }

@@ -494,12 +494,13 @@ fn an_import_says_what_is_wrong_with_the_files_that_it_was_given() {
     let bed = exported("tank.img");
     let import = |place: &str| bed.run(&["zpool", "import", "-d", place]);
     let none = "no pools available to import\n";
-    // OpenZFS is silent about folders without pools, and about files that are not there.
+    // OpenZFS is silent about folders without pools, and about files that are not there. cenote names those.
     std::fs::create_dir(bed.path("empty")).expect("made");
-    for place in ["empty", "missing"] {
-        let done = import(place);
-        assert_eq!((done.status, done.err.as_str()), (0, none), "{place}");
-    }
+    let done = import("empty");
+    assert_eq!((done.status, done.err.as_str()), (0, none));
+    let done = import("missing");
+    let missing = "cenote: cannot look for pools in 'missing': No such file or directory\n";
+    assert_eq!((done.status, done.err), (0, format!("{none}{missing}")));
     std::fs::write(bed.path("text"), "no pool").expect("written");
     let done = import("text");
     assert_eq!((done.status, done.err), (1, format!("{none}cenote: 'text' holds no pool\n")));
@@ -558,6 +559,8 @@ fn check_names_the_files_whose_blocks_are_damaged() {
     bed.run(&["mkdir", "tank/fs:/letters"]).good();
     std::fs::write(bed.path("note"), &noise).expect("written");
     bed.run(&["cp", "note", "tank/fs:/letters/note"]).good();
+    bed.run(&["zfs", "snapshot", "tank/fs@one"]).good();
+    bed.run(&["zfs", "snapshot", "tank/fs@two"]).good();
     bed.run(&["zpool", "export", "tank"]).good();
     let image = std::fs::read(bed.path("tank.img")).expect("read");
     let at = image.windows(64).position(|part| part == &noise[4096..4160]).expect("the block") as u64;
@@ -565,5 +568,12 @@ fn check_names_the_files_whose_blocks_are_damaged() {
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 64], at).expect("written");
     let done = bed.run(&["check", "tank.img"]);
     let line = done.out.lines().find(|line| line.contains("damaged block")).expect("a finding");
-    assert!(done.status == 1 && line.ends_with("(file 'tank/fs:/letters/note')"), "{done:?}");
+    assert!(
+        done.status == 1 && line.ends_with("(file 'tank/fs:/letters/note', also in 2 snapshots)"),
+        "{done:?}"
+    );
+    // The block stays with the snapshots when the file is gone.
+    bed.run(&["-d", "tank.img", "rm", "tank/fs:/letters/note"]).good();
+    let done = bed.run(&["check", "tank.img"]);
+    assert!(done.out.contains("(file 'tank/fs@one:/letters/note', in 2 snapshots)"), "{done:?}");
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use dmu::Tx;
 use format::config::{AuxConfig, Label, PoolState, VdevConfig, VdevKind};
-use format::nvlist::NvList;
+use format::nvlist::{NvList, NvValue};
 use format::zap::Value;
 use format::{Guid, label};
 use storage::host::{Access, Disk, FileDisk};
@@ -22,6 +22,7 @@ use storage::{CacheStats, SecondDevice, SecondStats, WriteError};
 
 use crate::mos::Mos;
 use crate::pool::{Inner, Pool};
+use crate::redundancy::{OF_PLACE, note_place};
 use crate::{Error, Result, labels};
 
 /// The header of a cache device lies in the first bytes of its data. This many bytes hold it for every sector size.
@@ -181,6 +182,33 @@ impl Pool {
             }
         }
         self.inner.aux_disks.replace(held);
+    }
+}
+
+impl Pool {
+    /// Records where the caches and spares of a pool were found that is imported for writing, as OpenZFS does.
+    ///
+    /// # Errors
+    /// As [`Pool::sync`].
+    pub(crate) fn note_places_of_aux(&self) -> Result<()> {
+        let Ok(mut found) = self.aux_vdevs() else { return Ok(()) };
+        found.retain_mut(|aux| aux.device.as_ref().is_some_and(|path| note_place(&mut aux.config, path)));
+        if found.is_empty() {
+            return Ok(());
+        }
+        self.run(move |syncing| {
+            for AuxVdev { kind, config, .. } in &found {
+                edit(syncing.mos(), &syncing.tx, *kind, |entries| {
+                    let own = |entry: &&mut NvList| entry.get_u64("guid") == Some(config.guid.0);
+                    let Some(path) = config.path.as_deref() else { return };
+                    for entry in entries.iter_mut().filter(own) {
+                        entry.insert("path", NvValue::string(path));
+                        OF_PLACE.iter().for_each(|key| drop(entry.remove(key)));
+                    }
+                })?;
+            }
+            Ok(())
+        })
     }
 }
 

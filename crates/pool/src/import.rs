@@ -246,10 +246,13 @@ impl Loaded {
     }
 
     /// What the sync thread begins with.
-    fn into_state(self, mut read: Read, inner: &Inner) -> Result<SyncState> {
+    fn into_state(self, mut read: Read, inner: &Inner, options: &Options) -> Result<SyncState> {
         let Loaded { mut allocator, table, logs, keeping, evacuating, .. } = self;
         let freeing = goes_on_freeing(inner);
         read.closed().iter().for_each(|id| allocator.set_allocating(VdevId(*id), false));
+        if options.anonymous {
+            read.opened.disks.clear();
+        }
         let listed = redundancy::listed(inner, &mut read.config, &read.opened.disks)?;
         let (ddt, brt) = references(inner)?;
         let condensing = Condensing::resume(&inner.mos, &read.config)?;
@@ -352,7 +355,7 @@ impl Pool {
         begin_multihost(&inner, watched, &options)?;
         let left = loaded.claim_logs(&mut inner, &read, &options)?;
         let synced = loaded.synced;
-        let state = SyncState { name_on_disk, ..loaded.into_state(read, &inner)? };
+        let state = SyncState { name_on_disk, ..loaded.into_state(read, &inner, &options)? };
         let inner = Arc::new(inner);
         publish(&inner, &state, synced);
         Pool::begin(inner, state, left, &options)
@@ -384,6 +387,7 @@ impl Pool {
             pool.leave_behind(state.txg(), state.newest)?;
         }
         if pool.read_only().is_none() {
+            pool.note_places_of_aux()?;
             pool.inner.autoexpand()?;
             pool.resume_treatments();
         }

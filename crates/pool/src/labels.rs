@@ -52,20 +52,20 @@ pub fn any(disk: &dyn Disk, asked: fn(&[u8]) -> bool) -> bool {
     offsets.filter_map(|offset| read_raw(disk, offset)).any(|raw| asked(&raw))
 }
 
-fn read_raw(disk: &dyn Disk, offset: u64) -> Option<Vec<u8>> {
+pub(crate) fn read_raw(disk: &dyn Disk, offset: u64) -> Option<Vec<u8>> {
     let mut raw = vec![0; SIZE as usize];
     disk.read_at(&mut raw, offset).ok()?;
     Some(raw)
 }
 
 /// The configuration in the label at `offset`, if it can be verified.
-fn config(raw: &[u8], offset: u64) -> Option<Label> {
+pub(crate) fn config(raw: &[u8], offset: u64) -> Option<Label> {
     let phys = PHYS.of(raw);
     codec::embedded::verify(phys, [offset + PHYS.offset, 0, 0, 0])?;
     label::decode_phys(phys).and_then(|list| Label::from_nvlist(&list)).ok()
 }
 
-fn ring(raw: &[u8], at: u64, ashift: u32) -> Vec<Uberblock> {
+pub(crate) fn ring(raw: &[u8], at: u64, ashift: u32) -> Vec<Uberblock> {
     let slot_size = 1u64 << label::uberblock_shift(ashift);
     label::uberblock_slots(raw, ashift)
         .zip((at..).step_by(slot_size as usize))

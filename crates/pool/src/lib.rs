@@ -38,6 +38,7 @@ mod held_lists;
 mod import;
 mod jobs;
 pub mod known;
+pub mod label_faults;
 pub mod labels;
 mod lease;
 mod leases;

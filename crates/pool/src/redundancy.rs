@@ -5,6 +5,9 @@
 //! Source: docs/format/11-redundancy.md §1.1, §3.4.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use format::Txg;
@@ -15,6 +18,7 @@ use storage::{Shape, Storage, TopVdev, TxgRuns};
 use crate::distributed;
 use crate::members::{self, Members};
 use crate::mos::Mos;
+use crate::named_places::is_same;
 use crate::pool::Inner;
 use crate::{NotWritten, Result};
 
@@ -115,7 +119,8 @@ pub(crate) fn miss_gap(inner: &Inner, synced: Txg, newest: Txg) {
     }
 }
 
-/// Records in the configuration which leaves this import did not find, and the paths of the leaves that stay closed.
+/// Records in the configuration which leaves this import did not find, and the new paths of those that it found. The first sync
+/// of an import that writes puts them into the labels.
 fn mark(config: &mut PoolConfig, storage: &Storage, disks: &HashMap<u64, Arc<dyn Disk>>) {
     let open: Vec<u64> = storage.vdevs().leaves().map(|leaf| leaf.guid).collect();
     mark_below(&mut config.tree, &open, disks);
@@ -127,16 +132,33 @@ fn mark_below(vdev: &mut VdevConfig, open: &[u64], disks: &HashMap<u64, Arc<dyn 
             for key in ["not_present", "removed", "faulted"] {
                 vdev.extra.remove(key);
             }
-        } else if members::is_closed(vdev) {
-            if let Some(disk) = disks.get(&vdev.guid.0) {
-                let path = std::path::absolute(disk.path()).unwrap_or_else(|_| disk.path().to_path_buf());
-                vdev.path = Some(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
-            }
-        } else {
+        } else if !members::is_closed(vdev) {
             vdev.extra.insert("not_present", 1u64);
+        }
+        if let Some(disk) = disks.get(&vdev.guid.0) {
+            note_place(vdev, disk.path());
         }
     }
     vdev.children.iter_mut().for_each(|child| mark_below(child, open, disks));
+}
+
+/// Keys of a leaf's configuration that describe the disk at its path.
+pub(crate) const OF_PLACE: [&str; 3] = ["devid", "phys_path", "vdev_enc_sysfs_path"];
+
+/// Records that the device of `vdev` is at `path`, if the path that the pool knows does not lead to it any more. Returns whether
+/// the configuration changed.
+pub(crate) fn note_place(vdev: &mut VdevConfig, path: &Path) -> bool {
+    let known = vdev.path.as_deref().map(|raw| Path::new(OsStr::from_bytes(raw)));
+    // Files that another process holds open are found below /proc, until that process ends.
+    if path.starts_with("/proc") || known.is_some_and(|known| known == path || is_same(known, path)) {
+        return false;
+    }
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    vdev.path = Some(path.into_os_string().into_vec());
+    for key in OF_PLACE {
+        vdev.extra.remove(key);
+    }
+    true
 }
 
 /// The txgs of the newest two uberblocks of a device. The txgs between them may never have existed.

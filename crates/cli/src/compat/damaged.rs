@@ -5,10 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 use format::ObjectId;
+use format::blkptr::BlockPtr;
+use pool::Dataset;
 use scan::DataError;
 use scan::Scans as _;
+use scan::check::DataBlock;
 use zpl::Filesystem;
 
 use super::view::{PoolView, VdevView};
@@ -92,6 +97,17 @@ pub struct Names<'a> {
     mounts: BTreeMap<String, PathBuf>,
     /// File systems that were needed so far; `None` where one cannot be opened.
     open: BTreeMap<u64, Option<Filesystem>>,
+    /// As `open`, for blocks of datasets.
+    blocks: BTreeMap<u64, Option<Arc<Dataset>>>,
+}
+
+/// The file system, and how many of its snapshots, that have one damaged block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holders {
+    /// The file system, if it has the block.
+    pub live: Option<ObjectId>,
+    /// Snapshots that have it.
+    pub snapshots: usize,
 }
 
 impl<'a> Names<'a> {
@@ -104,6 +120,7 @@ impl<'a> Names<'a> {
             datasets: all.into_iter().map(|info| (info.id.0, info.name)).collect(),
             mounts: session.mounts().into_iter().collect(),
             open: BTreeMap::new(),
+            blocks: BTreeMap::new(),
         }
     }
 
@@ -124,5 +141,41 @@ impl<'a> Names<'a> {
             Some(point) => format!("{}{path}", point.display().to_string().trim_end_matches('/')),
             None => format!("{name}:{path}"),
         })
+    }
+
+    /// Who else has a block of an object of `dataset`: its file system and the snapshots of that, looked through until `until`.
+    /// `None` if there is no time for it, or the dataset has no name.
+    pub fn holders(
+        &mut self,
+        dataset: ObjectId,
+        object: ObjectId,
+        block: DataBlock,
+        until: Instant,
+    ) -> Option<Holders> {
+        let filesystem = self.dataset(dataset)?.split('@').next()?.to_owned();
+        let is_related = |name: &str| name.split('@').next() == Some(filesystem.as_str());
+        let related: Vec<(u64, String)> = self
+            .datasets
+            .iter()
+            .filter(|(_, name)| is_related(name))
+            .map(|(id, name)| (*id, name.clone()))
+            .collect();
+        let mut holders = Holders { live: None, snapshots: 0 };
+        for (id, name) in related {
+            if Instant::now() > until {
+                return None;
+            }
+            let pool = self.session.pool();
+            let opened = self.blocks.entry(id).or_insert_with(|| pool.open(&name).ok());
+            let found = opened.as_ref().and_then(|opened| opened.objset().object(object).ok());
+            let ptr = found.and_then(|found| found.synced_ptr(block.blkid).ok());
+            if ptr.as_ref().and_then(BlockPtr::block).is_some_and(|found| found.dvas[0] == block.first) {
+                match name.contains('@') {
+                    true => holders.snapshots += 1,
+                    false => holders.live = Some(ObjectId(id)),
+                }
+            }
+        }
+        Some(holders)
     }
 }

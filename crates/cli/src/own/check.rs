@@ -3,7 +3,7 @@
 //! From:   pools by name, and images.
 //! To:     findings, a verdict for each pool, and the exit status: 0 clean, 1 not.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use format::objset::ObjsetType;
 use pool::props::number::nice_bytes;
 use pool::{KeyError, backing_file};
-use scan::check::Part;
+use scan::check::{DataBlock, Part};
 use serde_json::json;
 use zpl::{Filesystem, Volume};
 
@@ -33,8 +33,8 @@ const NAMING: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Verdict {
     findings: Vec<String>,
-    /// The object that each finding is about, as far as that is known.
-    parts: Vec<Option<Part>>,
+    /// The object that each finding is about, and the block, as far as they are known.
+    parts: Vec<Option<(Part, Option<DataBlock>)>>,
     count: u64,
     blocks: scan::check::Summary,
     objects: u64,
@@ -50,7 +50,7 @@ impl Verdict {
     }
 
     /// Notes a finding about an object of a dataset, as far as that is known.
-    fn about(&mut self, line: String, part: Option<Part>) {
+    fn about(&mut self, line: String, part: Option<(Part, Option<DataBlock>)>) {
         self.count += 1;
         if self.findings.len() < SHOWN {
             self.findings.push(line);
@@ -64,15 +64,31 @@ impl Verdict {
             return;
         }
         let (mut names, until) = (Names::new(session), Instant::now() + NAMING);
-        let mut known: BTreeMap<Part, Option<String>> = BTreeMap::new();
+        let mut known: HashMap<(Part, Option<DataBlock>), Option<String>> = HashMap::new();
         for (line, part) in self.findings.iter_mut().zip(&self.parts) {
             let Some(part) = *part else { continue };
-            let find = || if Instant::now() < until { names.path(part.0, part.1) } else { None };
-            if let Some(path) = known.entry(part).or_insert_with(find) {
-                *line += &format!(" (file '{path}')");
+            let find = || if Instant::now() < until { file_of(&mut names, part, until) } else { None };
+            if let Some(file) = known.entry(part).or_insert_with(find) {
+                *line += &format!(" ({file})");
             }
         }
     }
+}
+
+/// The file that a damaged object is, in the words of a finding: that of the file system if it has the same block, else that of
+/// the oldest snapshot, which is where the block was found.
+fn file_of(names: &mut Names, (part, block): (Part, Option<DataBlock>), until: Instant) -> Option<String> {
+    let (dataset, object) = part;
+    let found = block.and_then(|block| names.holders(dataset, object, block, until));
+    let live = found.and_then(|found| found.live).and_then(|live| names.path(live, object));
+    let (is_live, path) = (live.is_some(), live.or_else(|| names.path(dataset, object))?);
+    let snapshots = match (found.map_or(0, |found| found.snapshots), is_live) {
+        (0, _) | (1, false) => String::new(),
+        (1, true) => ", also in 1 snapshot".to_owned(),
+        (n, true) => format!(", also in {n} snapshots"),
+        (n, false) => format!(", in {n} snapshots"),
+    };
+    Some(format!("file '{path}'{snapshots}"))
 }
 
 /// Carries out `check`. Gives the exit status.
@@ -159,9 +175,11 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
     let name = pool.name();
     let failed = |error: pool::Error| Action::Read(&name).failed(error);
     let mut verdict = Verdict::default();
-    verdict.blocks =
-        scan::check::check(pool, &mut |finding| verdict.about(finding.to_string(), finding.part()))
-            .map_err(failed)?;
+    verdict.blocks = scan::check::check(pool, &mut |finding| {
+        let part = finding.part().map(|part| (part, finding.data()));
+        verdict.about(finding.to_string(), part);
+    })
+    .map_err(failed)?;
     let mut left_out = Vec::new();
     let mut report = |name: String, error: pool::Error| left_out.push(format!("{name}: {error}"));
     let list = pool.survey(&name, None, true, &mut report).map_err(failed)?;
@@ -209,7 +227,7 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
             }
         };
         let checked = zpl::check::check_filesystem(&fs, &mut |problem| {
-            let part = problem.object().map(|object| (info.id, object));
+            let part = problem.object().map(|object| ((info.id, object), None));
             verdict.about(format!("{dataset}: {problem}"), part);
         });
         match checked {

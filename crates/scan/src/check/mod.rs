@@ -5,6 +5,7 @@
 //! directories, owners).
 
 mod accounts;
+mod labels;
 mod livelists;
 mod sectors;
 mod shared;
@@ -22,6 +23,7 @@ use format::blkptr::{Block, BlockPtr, Dva};
 use storage::{BadCopy, ReadError, Storage, Trail, Verified};
 
 use dsl::Sizes;
+use pool::label_faults::LabelFault;
 use pool::{Error, Inner, Pool, Result, roots};
 
 /// Blocks that each reader has in work at once.
@@ -42,6 +44,8 @@ pub enum Finding {
         lost: bool,
         /// What the block belongs to.
         of: Option<Part>,
+        /// Which block of the object it is, if it holds data.
+        data: Option<DataBlock>,
     },
     /// A device is missing, so its copies were not read.
     Absent {
@@ -56,6 +60,13 @@ pub enum Finding {
         path: PathBuf,
         /// Its bytes.
         size: u64,
+    },
+    /// Some of the four labels of a device are not as they should be. The pool is opened by the others.
+    Labels {
+        /// The device.
+        path: PathBuf,
+        /// The number of each such label, and what is wrong with it.
+        faults: Vec<(usize, LabelFault)>,
     },
     /// An indirect block or object that leads to more blocks cannot be read.
     Unreadable {
@@ -105,6 +116,15 @@ pub enum Finding {
 /// An object of a dataset: the number of the dataset, and its own.
 pub type Part = (ObjectId, ObjectId);
 
+/// A block of data of an object. Other datasets may have the same block in the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DataBlock {
+    /// Its number in the object.
+    pub blkid: u64,
+    /// Its first copy.
+    pub first: Dva,
+}
+
 /// The object that the block at `place` belongs to; `None` if it is no object of a dataset.
 fn part(place: &Place) -> Option<Part> {
     let (dataset, object) = (place.owner(), place.object);
@@ -120,6 +140,15 @@ impl Finding {
             _ => None,
         }
     }
+
+    /// The damaged block, if it holds data.
+    #[must_use]
+    pub fn data(&self) -> Option<DataBlock> {
+        match self {
+            Finding::BadCopy { data, .. } => *data,
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -128,7 +157,7 @@ impl fmt::Display for Finding {
             write!(f, " at {}:{:#x}:{:#x}", dva.vdev, dva.offset, dva.asize)
         };
         match self {
-            Finding::BadCopy { place, dva, why, lost, of: _ } => {
+            Finding::BadCopy { place, dva, why, lost, of: _, data: _ } => {
                 write!(f, "{place}: {}", if *lost { "damaged block" } else { "damaged copy of a block" })?;
                 at(f, dva)?;
                 write!(f, ": {why}")
@@ -139,6 +168,7 @@ impl fmt::Display for Finding {
             Finding::CutShort { path, size } => {
                 write!(f, "{}: its end is missing: it has {size} bytes", path.display())
             }
+            Finding::Labels { path, faults } => labels::write(f, path, faults),
             Finding::Unreadable { place, why, of: _ } => write!(f, "{place}: cannot be read: {why}"),
             Finding::DoubleReference { place, dva } => {
                 write!(f, "{place}: space used twice")?;
@@ -192,8 +222,10 @@ pub fn check(pool: &Pool, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
     books.summary.datasets =
         heads.iter().filter(|root| ![ObjectId(0), DESTROYED].contains(&root.owner)).count() as u64;
     report_devices(inner.storage(), &mut report);
+    let labels = labels::faults(inner);
     books.walk(&heads, &mut report)?;
     books.compare(inner, &mut report);
+    labels::report_lasting(inner, labels, &mut report);
     let mut summary = books.summary;
     summary.findings = findings;
     Ok(summary)
@@ -281,6 +313,8 @@ impl Books<'_> {
         self.summary.blocks += 1;
         self.summary.bytes += copies.bytes;
         let lost = copies.lost;
+        let holds_data = place.level == 0 && block.level == 0 && part(place).is_some();
+        let data = holds_data.then_some(DataBlock { blkid: place.blkid, first: block.dvas[0] });
         for BadCopy { dva, error, .. } in copies.bad {
             report(Finding::BadCopy {
                 place: place.to_string(),
@@ -288,6 +322,7 @@ impl Books<'_> {
                 why: error.to_string(),
                 lost,
                 of: part(place),
+                data,
             });
         }
         *self.sums.entry(place.owner()).or_default() +=
