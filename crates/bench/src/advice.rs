@@ -13,6 +13,7 @@ use pool::props::number::{nice, nice_bytes};
 
 use crate::advise::{Candidate, FREE_TIME, Goal, LZ4_TOLERANCE, Reason, Workload, choose_among};
 use crate::plan::{DEFAULT_RECORDSIZE, setting_words};
+use crate::report::{conditions, under};
 use crate::saving::{relative_size, time};
 use crate::uncertain::{NOISE, is_uncertain, most_saved_per_cpu_second, others_cpu_max};
 use crate::{Recommendation, Run};
@@ -181,20 +182,6 @@ fn beside(run: &Run, other: &Run) -> String {
         same if same == other.recordsize => run.compression.clone(),
         bytes => format!("{} with records of {}", run.compression, nice(bytes)),
     }
-}
-
-/// Threads and bytes of a run.
-pub(crate) fn under(run: &Run) -> (u32, Option<u64>) {
-    (run.threads, run.total_bytes)
-}
-
-/// The most threads, and of those the most bytes, with which everything was measured: a measurement that ended early
-/// may have only begun with its last.
-pub(crate) fn conditions(runs: &[Run]) -> (u32, Option<u64>) {
-    let pools = || runs.iter().filter(|run| run.against.is_none());
-    let count = |conditions| pools().filter(|run| under(run) == conditions).count();
-    let best = runs.iter().map(under).max_by_key(|conditions| (count(*conditions), *conditions));
-    best.expect("a recommendation needs a measurement")
 }
 
 /// By how much that may be off.

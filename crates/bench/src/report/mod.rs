@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::run::baseline;
 pub use self::run::{Repetition, Run, Spread, StepRun};
+pub(crate) use self::run::{conditions, under};
 pub use self::table::table;
 pub use self::tick::Tick;
 use crate::{Grid, Machine};
@@ -189,12 +190,12 @@ impl Report {
         if self.runs.is_empty() || wanted.compression.is_empty() {
             return None;
         }
-        let conditions = crate::advice::conditions(&self.runs);
+        let conditions = conditions(&self.runs);
         self.runs.iter().position(|run| {
             run.compression == wanted.compression
                 && run.recordsize == wanted.recordsize
                 && run.against.is_none()
-                && crate::advice::under(run) == conditions
+                && under(run) == conditions
         })
     }
 

@@ -189,3 +189,17 @@ pub(crate) fn baseline<'a>(runs: &'a [Run], run: &Run) -> Option<&'a Run> {
     };
     runs.iter().filter(alike).find(|other| other.compression == "off")
 }
+
+/// Threads and bytes of a run.
+pub(crate) fn under(run: &Run) -> (u32, Option<u64>) {
+    (run.threads, run.total_bytes)
+}
+
+/// The most threads, and of those the most bytes, with which everything was measured: a measurement that ended early
+/// may have only begun with its last.
+pub(crate) fn conditions(runs: &[Run]) -> (u32, Option<u64>) {
+    let pools = || runs.iter().filter(|run| run.against.is_none());
+    let count = |conditions| pools().filter(|run| under(run) == conditions).count();
+    let best = runs.iter().map(under).max_by_key(|conditions| (count(*conditions), *conditions));
+    best.expect("a recommendation needs a measurement")
+}
