@@ -143,7 +143,7 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Who else has a block of an object of `dataset`: its file system and the snapshots of that, looked through until `until`.
+    /// The file system of `dataset`, and how many of its snapshots, that have the same block of an object. The search ends at `until`.
     /// `None` if there is no time for it, or the dataset has no name.
     pub fn holders(
         &mut self,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use format::objset::ObjsetType;
 use pool::props::number::nice_bytes;
 use pool::{KeyError, backing_file};
-use scan::check::{DataBlock, Part};
+use scan::check::{DataBlock, Finding, Part};
 use serde_json::json;
 use zpl::{Filesystem, Volume};
 
@@ -56,6 +56,11 @@ impl Verdict {
             self.findings.push(line);
             self.parts.push(part);
         }
+    }
+
+    /// Notes a finding of the check of blocks and devices.
+    fn of_block(&mut self, finding: &Finding) {
+        self.about(finding.to_string(), finding.part().map(|part| (part, finding.data())));
     }
 
     /// Adds the names of files to the findings, as far as they are found in a short time.
@@ -175,11 +180,7 @@ fn judge(session: &Session) -> Result<Verdict, Failure> {
     let name = pool.name();
     let failed = |error: pool::Error| Action::Read(&name).failed(error);
     let mut verdict = Verdict::default();
-    verdict.blocks = scan::check::check(pool, &mut |finding| {
-        let part = finding.part().map(|part| (part, finding.data()));
-        verdict.about(finding.to_string(), part);
-    })
-    .map_err(failed)?;
+    verdict.blocks = scan::check::check(pool, &mut |finding| verdict.of_block(&finding)).map_err(failed)?;
     let mut left_out = Vec::new();
     let mut report = |name: String, error: pool::Error| left_out.push(format!("{name}: {error}"));
     let list = pool.survey(&name, None, true, &mut report).map_err(failed)?;
