@@ -22,8 +22,6 @@ use crate::{Recommendation, Run};
 const CLOCK_NOISE_SECONDS: f64 = 0.002;
 /// Maximal part of the time that counts as noise. A larger scatter means a bad measurement and not a free setting.
 const NOISE_MAX: f64 = 0.15;
-/// Times the data: what takes more than this on the disk takes notably more.
-const NOTABLY_MORE: f64 = 1.1;
 
 /// Chooses among `runs`; `dataset` stands in the command.
 ///
@@ -55,7 +53,10 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
     let sizes = sizes(best, &measured);
     let reason = match choice.reason {
         Reason::GivesUpEarly if measured.len() > 1 => {
-            format!("{hardly}, and lz4 costs next to nothing since it gives up early: {}", times(best, base))
+            format!(
+                "{hardly}, and lz4 costs almost no time, because it notices that early: {}",
+                times(best, base)
+            )
         }
         Reason::OnlyCostsTime if !are_few(&measured) => {
             format!("{hardly}, so any other setting only costs time{}", lz4_is_cheap(&measured, best))
@@ -66,15 +67,15 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
             format!("{sizes}, and nothing else that was measured is smaller or faster")
         }
         Reason::Base => format!(
-            "{sizes}, and what is smaller ({}, {:.2}x) takes more time than it saves space: {}",
+            "{sizes}. What is smaller ({}: {}) costs more time than it saves space: {}",
             beside(smallest, best),
-            smallest.compressratio,
+            nice_bytes(smallest.allocated_bytes),
             times(smallest, base)
         ),
         reason => {
             let slower = |of: fn(&Run) -> f64| of(best) > FREE_TIME * of(base) + CLOCK_NOISE_SECONDS;
             let in_part = slower(|run| run.write_seconds) || slower(|run| run.read_seconds);
-            format!("{sizes}, {}: {}", reason.of_a_cycle(in_part), times(best, base))
+            format!("{sizes}. {}: {}", first_upper(&reason.of_a_cycle(in_part)), times(best, base))
         }
     };
     said(runs, best, dataset, reason)
@@ -84,19 +85,19 @@ pub fn recommend(runs: &[Run], dataset: &str) -> Recommendation {
 fn without_times(runs: &[Run], measured: &[&Run], dataset: &str) -> Recommendation {
     let cause = match others_cpu_max(measured) {
         share if share >= NOISE => {
-            format!("other programs took up to {:.0} % of the CPU time meanwhile", share * 100.0)
+            format!("other programs used up to {:.0} % of the CPU meanwhile", share * 100.0)
         }
-        _ => "repeated runs differ too much".to_owned(),
+        _ => "the repeated runs differ too much".to_owned(),
     };
-    let uncertain = format!("the times are too uncertain to compare, since {cause}");
-    let again = "measure again on a quiet machine, with --repeat 5";
+    let uncertain = format!("the times are too uncertain to compare, because {cause}");
+    let again = "To be sure, measure again while nothing else runs, with --repeat 5";
     let unbeaten = measured.iter().copied().filter(|run| !is_beaten(measured, run));
     let Some(best) = most_saved_per_cpu_second(measured, unbeaten) else {
-        return none(format!("{uncertain}, and no setting that was measured saves a notable part; {again}"));
+        return none(format!("{uncertain}, and no measured setting saves much space. {again}"));
     };
     let reason = format!(
-        "{uncertain}; by sizes and CPU time alone it saves the most for each second of CPU time: {}, with {:.1} s of CPU \
-         time to write and read them once; {again}",
+        "{uncertain}. By sizes and CPU time alone, it saves the most space for each second of CPU time: {}, and writing and \
+         reading them once takes {:.1} s of CPU time. {again}",
         sizes(best, measured),
         best.write_cpu_seconds + best.read_cpu_seconds
     );
@@ -124,20 +125,23 @@ fn none(reason: String) -> Recommendation {
     Recommendation { reason, ..Recommendation::default() }
 }
 
-/// The result of a run in words. Where `off` takes notably more than the data, because of metadata and whole sectors, the
-/// ratio is about that: so it is named.
+/// The result of a run in words, beside what `off` takes: that may be more than the data, because of metadata and whole
+/// sectors.
 fn sizes(run: &Run, measured: &[&Run]) -> String {
     let is_off = |other: &&&Run| other.compression == "off" && other.recordsize == run.recordsize;
-    let off = measured.iter().find(is_off).filter(|off| {
-        !std::ptr::eq(**off, run) && off.allocated_bytes as f64 > NOTABLY_MORE * run.logical_bytes as f64
-    });
+    let off = measured.iter().find(is_off).filter(|off| !std::ptr::eq(**off, run));
     format!(
-        "{} of data take {} ({}compressratio {:.2}x)",
+        "{} of data takes {}{}",
         nice_bytes(run.logical_bytes),
         nice_bytes(run.allocated_bytes),
-        off.map(|off| format!("{} with off, ", nice_bytes(off.allocated_bytes))).unwrap_or_default(),
-        run.compressratio
+        off.map(|off| format!(" ({} with off)", nice_bytes(off.allocated_bytes))).unwrap_or_default(),
     )
+}
+
+/// A text whose first letter is a capital.
+pub(crate) fn first_upper(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The measured settings do not show that data does not compress: there is only one, or none that compresses hard.
@@ -150,7 +154,10 @@ fn are_few(measured: &[&Run]) -> bool {
 fn hardly(measured: &[&Run], smallest: &Run) -> String {
     let best = match &smallest.compression {
         off if off == "off" => String::new(),
-        name => format!(" (at best {:.2}x, with {name})", smallest.compressratio),
+        name => {
+            let saved = 100.0 * (1.0 - relative_size(measured, smallest)).max(0.0);
+            format!(" (at best {saved:.0} % less, with {name})")
+        }
     };
     if !are_few(measured) {
         return format!("this data hardly compresses{best}");
@@ -162,8 +169,8 @@ fn hardly(measured: &[&Run], smallest: &Run) -> String {
         }
     }
     match &names[..] {
-        [one] => format!("only {one} was measured, which makes this data hardly smaller{best}"),
-        all => format!("only {} were measured, which make this data hardly smaller{best}", all.join(", ")),
+        [one] => format!("only {one} was measured, which hardly makes this data smaller{best}"),
+        all => format!("only {} were measured, which hardly make this data smaller{best}", all.join(", ")),
     }
 }
 
@@ -253,9 +260,7 @@ mod tests {
         assert_eq!(chosen(&slow_disk), "zstd-3");
         let said = recommend(&runs(&slow_disk), "tank/db");
         assert_eq!(said.command, "zfs set compression=zstd-3 tank/db");
-        assert!(
-            said.reason.contains("2.50x") && said.reason.contains("1.09") && said.reason.contains("0.50")
-        );
+        assert!(said.reason.contains("1.09") && said.reason.contains("0.50"), "{said:?}");
     }
 
     #[test]
@@ -291,13 +296,13 @@ mod tests {
         let said = |rows| recommend(&runs(rows), "t").reason;
         let weak = said(&[("off", 1000, 1.0, 1.0), ("lz4", 1000, 1.05, 1.0), ("zle", 1000, 1.0, 1.0)]);
         assert!(
-            weak.starts_with("only off, lz4, zle were measured, which make this data hardly smaller"),
+            weak.starts_with("only off, lz4, zle were measured, which hardly make this data smaller"),
             "{weak}"
         );
         let alone = said(&[("gzip-9", 1000, 1.0, 1.0)]);
         assert_eq!(
             alone,
-            "only gzip-9 was measured, which makes this data hardly smaller (at best 1.00x, with gzip-9)"
+            "only gzip-9 was measured, which hardly makes this data smaller (at best 0 % less, with gzip-9)"
         );
         assert!(!said(&[("off", 1000, 1.0, 1.0)]).contains("compresses"));
     }
@@ -308,7 +313,7 @@ mod tests {
             recommend(&runs(&[("off", 1000, 10.0, 10.0), ("zstd-3", 400, write, read)]), "t").reason
         };
         assert!(
-            said(12.0, 4.0).contains("takes no longer in all (written once, read once): "),
+            said(12.0, 4.0).contains("It saves space and takes no longer (writing and reading together): "),
             "{}",
             said(12.0, 4.0)
         );
@@ -419,7 +424,7 @@ mod tests {
         let said = recommend(&disturbed(0.91, &rows), "t");
         assert_eq!(said.compression, "zstd-3", "{said:?}");
         assert!(
-            said.reason.contains("too uncertain to compare, since other programs took up to 91 %"),
+            said.reason.contains("too uncertain to compare, because other programs used up to 91 %"),
             "{said:?}"
         );
         assert!(
@@ -451,7 +456,7 @@ mod tests {
         measured[1].others_cpu = Some(0.9);
         let said = recommend(&measured, "t");
         assert!(said.command.is_empty() && said.compression.is_empty(), "{said:?}");
-        assert!(said.reason.contains("no setting that was measured saves a notable part"), "{said:?}");
+        assert!(said.reason.contains("no measured setting saves much space"), "{said:?}");
     }
 
     #[test]
@@ -463,16 +468,13 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_seem_to_contradict_the_ratio_are_explained() {
-        let mut measured = runs(&[("off", 1500, 10.0, 8.0), ("zstd-3", 1000, 4.0, 4.0)]);
-        measured[1].compressratio = 1.5;
+    fn sizes_stand_beside_that_of_off() {
+        let measured = runs(&[("off", 1500, 10.0, 8.0), ("zstd-3", 1000, 4.0, 4.0)]);
         let said = recommend(&measured, "t").reason;
-        let sizes = "1000M of data take 1000M (1.46G with off, compressratio 1.50x)";
+        let sizes = "1000M of data takes 1000M (1.46G with off)";
         let sizes =
             sizes.replace("1000M", &nice_bytes(1_000_000_000)).replace("1.46G", &nice_bytes(1_500_000_000));
         assert!(said.starts_with(&sizes), "{said}");
-        measured[0].allocated_bytes = 1_050_000_000;
-        assert!(recommend(&measured, "t").reason.contains(" (compressratio"));
     }
 
     #[test]
@@ -498,7 +500,7 @@ mod tests {
         assert_eq!(said.compression, "lz4");
         assert!(said.reason.contains("gzip-9"));
         let alone = recommend(&runs(&[("lz4", 500, 1.0, 1.0)]), "t");
-        assert!(alone.reason.contains("2.00x") && alone.reason.contains("nothing else"), "{}", alone.reason);
+        assert!(alone.reason.contains("nothing else"), "{}", alone.reason);
     }
 
     #[test]
@@ -510,6 +512,6 @@ mod tests {
         assert_eq!(recommend(&measured, "t").command, "zfs set compression=lz4 recordsize=128K t");
         measured[1] = Run { threads: 2, write_seconds: 60.0, ..measured[1].clone() };
         let reason = recommend(&measured, "t").reason;
-        assert!(reason.contains("smaller (lz4 with records of 1M, 2.50x)"), "{reason}");
+        assert!(reason.contains("smaller (lz4 with records of 1M: 381M)"), "{reason}");
     }
 }

@@ -93,7 +93,7 @@ impl Comparison {
         }
         let once = |report: &Report| report.runs.iter().all(|run| run.spread.is_none());
         if once(first) || once(second) {
-            let text = "measured once, times count as the same up to a tenth; --repeat 5 tells more";
+            let text = "times were measured once only, so differences of up to a tenth count as none: --repeat 5 is more exact";
             warnings.push(text.to_owned());
         }
         let (a, b) = (&first.machine, &second.machine);

@@ -73,7 +73,7 @@ pub enum Error {
         least: u64,
     },
     /// What cannot be held to the rates of a device.
-    #[error("cannot hold {0} to what a disk does: only a temporary pool can be")]
+    #[error("--disk-write and --disk-read need a temporary pool, and do not work with {0}")]
     NotHeld(String),
     /// More threads than any machine has cores.
     #[error("cannot measure with {threads} threads: at most {THREADS_MAX}")]

@@ -121,8 +121,8 @@ impl Report {
         };
         let mut text = format!("# {title}\n\n");
         text += &table(&self.runs).markdown();
-        text += "\nTimes are relative to `off` under the same conditions; MB are millions of bytes of the files. \
-                 Writing is timed until it is durable, reading from cold caches.\n\n";
+        text += "\nTimes are relative to `off`: 2.00 is twice as long. MB are millions of bytes of the files. Writing ends \
+                 when everything is safe on the disk; reading begins with empty caches.\n\n";
         for table in Figures::of(self).tables.iter().skip(1) {
             let _ = write!(text, "## {}\n\n{}\n", table.title, table.markdown());
         }
@@ -201,9 +201,7 @@ impl Report {
     /// The answer in one line, for a picture: what to set, and what it saves. Whether to trust it is said in few words.
     fn headline(&self) -> String {
         let Recommendation { compression, recordsize, .. } = &self.recommendation;
-        let chosen = self.runs.iter().find(|run| {
-            run.compression == *compression && run.recordsize == *recordsize && run.logical_bytes > 0
-        });
+        let chosen = self.chosen().map(|index| &self.runs[index]).filter(|run| run.logical_bytes > 0);
         let Some(run) = chosen else { return self.sentence() };
         let saved = 100.0 - 100.0 * run.allocated_bytes as f64 / run.logical_bytes as f64;
         let doubt = if self.cautions().is_empty() { "" } else { " Its times are uncertain: see the report." };

@@ -54,6 +54,7 @@ mod uncertain;
 mod watch;
 
 pub use advice::recommend;
+pub use advise::RATIO_MEANS;
 pub use application::{Application, Mount, Mounter, Step, shell_word};
 pub use compare::{Comparison, Verdict};
 pub use configuration::{Configuration, THREADS_MAX};

@@ -27,7 +27,7 @@ fn line(mut all: Vec<(&str, (f64, f64))>) -> String {
 fn table(rows: Vec<Vec<String>>) -> Option<Table> {
     (!rows.is_empty()).then(|| Table {
         title: TITLE.to_owned(),
-        note: "Between bars, neighbours are the same as far as the measurement can tell.".to_owned(),
+        note: "a → b: a is better. a | b: the measurement cannot tell which is better.".to_owned(),
         columns: vec!["by".to_owned(), "the best first".to_owned()],
         rows,
     })

@@ -76,8 +76,8 @@ impl Figures {
         };
         self.tables.push(Table {
             title: "Whole streams and records".to_owned(),
-            note: "A stream sees all of a file at once, a record only itself. In a pool, records of zeros take no \
-                   space, and each record that shrinks by less than an eighth is stored as it is. Holes are in neither."
+            note: "A stream compresses a whole file at once, a pool each record alone. In a pool, records of zeros take no \
+                   space, and a record that shrinks by less than an eighth is stored as it is. Holes count in neither."
                 .to_owned(),
             columns: ["stream", "ratio", "in a pool", "ratio", "zeros"].map(str::to_owned).to_vec(),
             rows: report.streams.iter().map(row).collect(),
@@ -104,10 +104,7 @@ impl Figures {
             columns.extend((1..=most).map(|number| format!("run {number}")));
             columns.extend(["median", "ratio"].map(str::to_owned));
             let note = match runs.iter().flat_map(|run| &run.repetitions).any(|each| each.outlier) {
-                true => {
-                    "* a run of which one of the times is further from the median than 3 robust standard deviations \
-                     and 5 %; the median is not moved by it."
-                }
+                true => "*: a run with a time that is far from the others. The median hardly changes by it.",
                 false => "",
             };
             self.tables.push(Table {
@@ -145,10 +142,10 @@ impl Figures {
         if !rows.is_empty() {
             self.tables.push(Table {
                 title: "CPU and devices".to_owned(),
-                note: "usr, sys, idle and wait are shares of all CPU time of the machine from the first write to \
-                       the last comparison; read and written is what the system did on devices for this \
-                       process."
-                    .to_owned(),
+                note:
+                    "usr, sys, idle, wait: parts of the machine's CPU time, from the first write to the last \
+                       comparison. read, written: what the devices read and wrote for this process."
+                        .to_owned(),
                 columns: ["configuration", "usr", "sys", "idle", "wait", "read", "written"]
                     .map(str::to_owned)
                     .to_vec(),
@@ -163,14 +160,9 @@ fn tiles(report: &Report) -> Vec<(String, String, String)> {
     let runs = &report.runs;
     let Some(run) = report.chosen().map(|index| &runs[index]) else { return Vec::new() };
     let mut tiles = vec![(
-        "space".to_owned(),
-        format!("{:.2}x", run.space_ratio()),
-        format!(
-            "{} become {}; compressratio {:.2}x",
-            nice_bytes(run.logical_bytes),
-            nice_bytes(run.allocated_bytes),
-            run.compressratio
-        ),
+        "space saved".to_owned(),
+        format!("{:.0} %", (100.0 * run.saving()).round() + 0.0),
+        format!("files of {} take {}", nice_bytes(run.logical_bytes), nice_bytes(run.allocated_bytes)),
     )];
     let base = baseline(runs, run);
     let speed = |what: &str, of: fn(&Run) -> f64| {
@@ -210,7 +202,6 @@ fn all_runs(runs: &[Run]) -> Table {
             rows.iter_mut().zip(more).for_each(|(row, cell)| row.push(cell));
         }
     };
-    insert("saved", &|run| format!("{:.1}%", run.saving() * 100.0).replace("-0.0", "0.0"));
     insert("accepted MB/s", &|run| match (run.total_bytes, run.accepted_rate()) {
         (Some(_), Some(rate)) => format!("{:.1}", rate / 1e6),
         _ => String::new(),
@@ -224,17 +215,19 @@ fn all_runs(runs: &[Run]) -> Table {
     insert("accepted limit", &|run| run.accepted_limit.map_or(String::new(), |limit| limit.to_string()));
     insert("read limit", &|run| run.read_limit.map_or(String::new(), |limit| limit.to_string()));
     let warm = match columns.iter().any(|column| column == WARM_READ) {
-        true => " A warm read takes everything from the cache, where it lies decompressed.",
+        true => " A warm read takes everything from the cache, where it is decompressed already.",
         false => "",
     };
     Table {
         title: "All configurations".to_owned(),
         note: format!(
-            "{}{}times are relative to off under the same conditions; MB are millions of bytes of the files. Writing \
-             is timed until it is durable, reading from cold caches until every byte was copied into a buffer of its \
-             reader.{warm} The limit is what held it up.",
+            "{}{}Space: what the files take on the disk, with metadata and whole sectors. Saved: how much less that is than \
+             the size of the files. Compressratio: ZFS's own figure for the records. It leaves out the rest of the last \
+             sector, parity, and second copies of metadata. MB/s: millions of bytes of the files in a second. Write \
+             time and read time: 2.00 is twice as long as with off. Writing ends when everything is safe on the disk. \
+             Reading begins with empty caches.{warm} Limit: the slowest part, which sets the speed.",
             alike.join(", "),
-            if alike.is_empty() { "" } else { "; " }
+            if alike.is_empty() { "" } else { ". " }
         ),
         columns,
         rows,

@@ -16,7 +16,7 @@ use crate::stopwatch::{Elapsed, micros};
 use crate::target::Target;
 use crate::throttle::Networked;
 use crate::trace::{bytes_in, cpus, others_share};
-use crate::uncertain::NOISE;
+use crate::uncertain::busy;
 use crate::{
     Application, Configuration, Ended, Error, Event, Machine, Place, Plan, Repetition, Report, Result, Run,
     SCHEMA, Source, Spread, StepRun, Stream, Watch, against, in_pool, recommend, shell_word, stream,
@@ -300,16 +300,8 @@ fn warnings(runs: &[Run]) -> Vec<String> {
     let mut warnings = Vec::new();
     let noisiest =
         runs.iter().max_by(|a, b| a.others_cpu.unwrap_or(0.0).total_cmp(&b.others_cpu.unwrap_or(0.0)));
-    if let Some((run, share)) = noisiest.and_then(|run| Some((run, run.others_cpu?)))
-        && share > NOISE
-    {
-        warnings.push(format!(
-            "the machine was busy with other work, which took up to {:.0} % of its CPU time ({}): stop it, or take \
-             the times with care",
-            share * 100.0,
-            run.label(runs)
-        ));
-    }
+    let share = noisiest.and_then(|run| Some((run, run.others_cpu?)));
+    warnings.extend(share.and_then(|(run, share)| busy(share, Some(&run.label(runs)))));
     let unsteady = |run: &&Run| {
         let spread = run.spread.as_ref();
         spread.is_some_and(|s| {
@@ -322,13 +314,15 @@ fn warnings(runs: &[Run]) -> Vec<String> {
             1..=NAMES_MAX => names.join(", "),
             count => format!("{count} of {} configurations", runs.len()),
         };
-        warnings.push(format!("the times of {which} scatter by more than 5 %: repeat them more often"));
+        warnings.push(format!(
+            "the times of {which} differ by more than 5 % from run to run: measure more often (--repeat)"
+        ));
     }
     let outliers = runs.iter().flat_map(|run| &run.repetitions).filter(|each| each.outlier).count();
     if outliers > 0 {
         let (are, s) = if outliers == 1 { ("is", "") } else { ("are", "s") };
         warnings.push(format!(
-            "{outliers} measurement{s} {are} far from the others; the medians are not moved by it"
+            "{outliers} measurement{s} {are} far from the others; this hardly changes the medians"
         ));
     }
     warnings

@@ -53,3 +53,27 @@ pub(crate) fn most_saved_per_cpu_second<'a>(
 pub(crate) fn others_cpu_max(measured: &[&Run]) -> f64 {
     measured.iter().filter_map(|run| run.others_cpu).fold(0.0, f64::max)
 }
+
+/// That other programs took the part `share` of the CPU time, during the measurement `of`; `None` for a small part.
+pub(crate) fn busy(share: f64, of: Option<&str>) -> Option<String> {
+    let during = of.map_or(String::new(), |name| format!(" (during {name})"));
+    (share > NOISE).then(|| {
+        format!(
+            "other programs used {:.0} % of the CPU meanwhile{during}, so the speeds may be wrong: stop these programs and \
+             measure again",
+            share * 100.0
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_named() {
+        assert_eq!(busy(0.04, None), None);
+        let said = busy(0.634, Some("lz4")).unwrap();
+        assert!(said.starts_with("other programs used 63 % of the CPU meanwhile (during lz4), "), "{said}");
+    }
+}

@@ -94,6 +94,13 @@ impl<'a> Console<'a> {
         self
     }
 
+    /// Lets text be wrapped, and tables be cut, also where standard output is no terminal: to the columns that the variable
+    /// `COLUMNS` of the environment says, else to the usual ones. For answers that are read by people only.
+    pub fn fold(&mut self, variable: impl Fn(&str) -> Option<std::ffi::OsString>) {
+        let said = || variable("COLUMNS").and_then(|value| value.to_str()?.trim().parse().ok());
+        self.width = self.width.or_else(said).filter(|width| *width > 0).or(Some(USUAL_COLUMNS));
+    }
+
     /// How many columns a table may have; `None` where nobody looks at it.
     pub fn columns(&self) -> Option<usize> {
         self.width
@@ -390,6 +397,19 @@ mod tests {
         };
         assert!(of(Some("xterm"), None) && of(Some("xterm"), Some("")));
         assert!(!of(Some("xterm"), Some("1")) && !of(Some("dumb"), None) && !of(None, None));
+    }
+
+    #[test]
+    fn answers_for_people_are_folded_without_a_terminal_too() {
+        let columns = |terminal, said: Option<&str>| {
+            let mut console = Console::new(io::sink(), io::sink()).width(terminal);
+            console.fold(|_| said.map(Into::into));
+            console.columns()
+        };
+        assert_eq!(columns(None, None), Some(80));
+        assert_eq!(columns(None, Some("60")), Some(60));
+        assert_eq!(columns(Some(100), Some("60")), Some(100));
+        assert_eq!([columns(None, Some("wide")), columns(None, Some("0"))], [Some(80); 2]);
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn every_failed_measurement_is_one_line() {
         ),
         (
             "--disk-write 200M --against tmp text",
-            "cannot hold 'tmp' to what a disk does: only a temporary pool can be".to_owned(),
+            "--disk-write and --disk-read need a temporary pool, and do not work with 'tmp'".to_owned(),
         ),
         ("--experiment /dev/zero", "cannot read '/dev/zero': it is longer than 16M".to_owned()),
         ("--total 0 text", "nothing to measure: no byte to write is given".to_owned()),
@@ -246,7 +246,10 @@ fn a_pool_of_the_user_is_not_held_to_an_experiments_disk() {
     std::fs::write(bed.path("e.toml"), "disk_write = '200M'").expect("written");
     let done = said(&bed, "--experiment e.toml --pool tank text");
     assert!(done.status == 1 && done.out.is_empty(), "{done:?}");
-    assert_eq!(done.err, "cannot hold the pool 'tank' to what a disk does: only a temporary pool can be\n");
+    assert_eq!(
+        done.err,
+        "--disk-write and --disk-read need a temporary pool, and do not work with the pool 'tank'\n"
+    );
 }
 
 #[test]

@@ -138,3 +138,53 @@ fn rewrite_brings_old_files_to_the_present_settings() {
     assert_eq!(bed.run(&["zfs", "rewrite"]).status, 2);
     bed.expect_sound("tank");
 }
+
+/// The advice about a dataset: its JSON, measured with nothing.
+fn advice(bed: &Bed, place: &str, more: &[&str]) -> serde_json::Value {
+    let mut line = vec!["advise", "--json", "--time", "2", "--disk-write", "200", "--disk-read", "200"];
+    line.extend(more);
+    line.push(place);
+    serde_json::from_str(&bed.run(&line).good()).expect("JSON")
+}
+
+#[test]
+fn advice_about_a_dataset_counts_with_its_pool_and_compares_with_what_it_takes() {
+    let bed = Bed::new();
+    for number in 0..3 {
+        let disk = std::fs::File::create(bed.path(&format!("d{number}"))).expect("made");
+        disk.set_len(128 << 20).expect("long");
+    }
+    let disks: Vec<String> =
+        (0..3).map(|number| bed.path(&format!("d{number}")).display().to_string()).collect();
+    let mut line = vec!["zpool", "create", "-o", "ashift=9", "-O", "compression=off", "tank", "raidz1"];
+    line.extend(disks.iter().map(String::as_str));
+    bed.run(&line).good();
+    std::fs::create_dir(bed.path("src")).expect("made");
+    let text = |n: usize| (0..n).map(|line| format!("{line} {}\n", line * 7919 % 1000)).collect::<String>();
+    std::fs::write(bed.path("src/text"), text(200_000)).expect("written");
+    std::fs::write(bed.path("src/noise"), noise(1 << 20)).expect("written");
+    let src = bed.path("src").display().to_string();
+    bed.run(&["cp", "-r", &src, "tank:/"]).good();
+
+    let told = advice(&bed, "tank", &["--compression", "off,zstd-3", "--recordsize", "128K"]);
+    assert_eq!((&told["ashift"], &told["ashift_from"]), (&9.into(), &"pool".into()), "{told}");
+    assert_eq!((&told["layout"], &told["layout_from"]), (&"raidz1:3".into(), &"pool".into()), "{told}");
+    let now = &told["now"];
+    assert_eq!((&now["compression"], &now["recordsize"]), (&"off".into(), &131_072.into()), "{told}");
+    let taken: f64 =
+        bed.run(&["zfs", "get", "-Hpo", "value", "referenced", "tank"]).good().trim().parse().unwrap();
+    let (saved, then) = (now["saved_bytes"].as_f64().unwrap(), now["predicted_bytes"].as_f64().unwrap());
+    assert_eq!(now["referenced_bytes"].as_f64(), Some(taken), "{told}");
+    assert!((saved - (taken - then)).abs() < 1.0 && saved > 0.3 * taken, "{told}");
+    // What it says about the settings of the dataset is what the dataset takes.
+    let same = advice(&bed, "tank", &["--compression", "off", "--recordsize", "128K"]);
+    let part = same["now"]["saved_part"].as_f64().unwrap();
+    assert!(part.abs() < 0.01, "{same}");
+
+    let given = advice(&bed, "tank:/src", &["--ashift", "12", "--layout", "mirror:2"]);
+    assert_eq!((&given["ashift"], &given["ashift_from"]), (&12.into(), &"given".into()), "{given}");
+    assert!(given["now"]["referenced_bytes"].is_null(), "a part of a dataset has no such figure: {given}");
+    let folder = advice(&bed, &src, &[]);
+    assert_eq!(folder["ashift_from"], "assumed", "{folder}");
+    assert!(folder["now"].is_null(), "{folder}");
+}

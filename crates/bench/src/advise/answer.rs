@@ -11,10 +11,15 @@ use super::dedup::Dedup;
 use super::layout::Layout;
 use super::model::{Burst, Flow, Target};
 use super::published::TableAdvice;
+use super::stored::{Now, Origin};
 use crate::{Machine, Table};
 
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 4;
+
+/// What the property is, beside the space that is saved.
+pub const RATIO_MEANS: &str = "compressratio: ZFS's own figure for the records. It leaves out the rest of the last sector, parity, and \
+                               second copies of metadata";
 
 /// All results and the conclusions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,8 +43,20 @@ pub struct Advice {
     pub target: Target,
     /// The shape of the pool.
     pub layout: Layout,
+    /// How that is known.
+    #[serde(default)]
+    pub layout_from: Origin,
     /// Sectors of 2^ashift bytes.
     pub ashift: u32,
+    /// How that is known.
+    #[serde(default)]
+    pub ashift_from: Origin,
+    /// The dataset that the data is in as it is now, beside the first pick.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<Now>,
+    /// Share of the machine's CPU time that other processes took meanwhile, 0 to 1; `None` where the time was too short to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_cpu: Option<f64>,
     /// One for each configuration.
     pub rows: Vec<Row>,
     /// What to use, for each purpose; the one that was asked for stands first.
@@ -134,7 +151,7 @@ impl Pick {
     /// What it is, and what speaks for it.
     fn line(&self) -> String {
         let size = nice(self.recordsize);
-        format!("{}: {} with records of {size}: {}", self.goal.word(), self.compression, self.why)
+        format!("{}: {} with records of {size}: {}.", self.goal.word(), self.compression, self.why)
     }
 }
 
@@ -247,21 +264,36 @@ impl Advice {
     /// For people: the rows as a table, the picks, what else there is to say.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        [self.above(), self.table().lines(), self.below()].concat()
+        [self.above(), self.table().lines(), self.legend(&[]), self.below()].concat()
     }
 
     /// The lines above the table.
     #[must_use]
     pub fn above(&self) -> Vec<String> {
-        vec![self.looked_at(), self.for_target(), String::new()]
+        vec![self.looked_at(), self.for_target(), self.for_pool(), String::new()]
     }
 
-    /// The lines below the table. Commands are set in.
+    /// The lines below the table: what its columns are, but for those that are not `shown`.
+    #[must_use]
+    pub fn legend(&self, left_out: &[&str]) -> Vec<String> {
+        let saved = self.saved_of();
+        let all = [
+            ("", "*: no other row is both smaller and faster"),
+            ("compressratio", RATIO_MEANS),
+            ("space", "space: what the files take on the disk, with metadata and whole sectors"),
+            ("saved", saved.as_str()),
+            ("compress", "compress, decompress: MB/s of one core"),
+            ("write MB/s", "write, read: MB/s of the files, with the cores and disks of the target"),
+            ("limit", "limit: the slowest part, which sets the speed"),
+        ];
+        let shown = all.iter().filter(|(column, _)| !left_out.contains(column));
+        shown.map(|(_, text)| (*text).to_owned()).collect()
+    }
+
+    /// The lines below that. Commands are set in.
     #[must_use]
     pub fn below(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        lines.push("* nothing else is both smaller and faster; codec rates are of one core, write and read of the target".to_owned());
-        lines.push(self.saved_of());
         if let Some(doubt) = &self.doubt {
             lines.push(String::new());
             lines.push(no_recommendation(doubt));
@@ -274,7 +306,11 @@ impl Advice {
                     lines.push(format!("  {}", pick.create));
                 }
                 lines.push(format!("  {}    (new data only)", pick.set));
+                lines.extend(self.now.as_ref().map(Now::line));
             }
+        }
+        if self.doubt.is_some() {
+            lines.extend(self.now.as_ref().map(Now::line));
         }
         let kinds = self.kinds.iter().filter(|_| self.doubt.is_none());
         let remarks: Vec<&String> = kinds.filter_map(|kind| kind.remark.as_ref()).collect();
@@ -294,14 +330,13 @@ impl Advice {
             true => "all of it read".to_owned(),
             // Long records have a sample of their own.
             false if sampled_bytes > bytes => format!("{} read, some of it twice", nice_bytes(sampled_bytes)),
-            false => format!(
-                "{} read, {:.2} %",
-                nice_bytes(sampled_bytes),
-                100.0 * sampled_bytes as f64 / bytes.max(1) as f64
-            ),
+            false => {
+                let part = 100.0 * sampled_bytes as f64 / bytes.max(1) as f64;
+                format!("{} of it read, {part:.1} %", nice_bytes(sampled_bytes))
+            }
         };
         let plural = if files == 1 { "file" } else { "files" };
-        format!("{}: {files} {plural}, {} ({part}, {seconds:.1} s)", self.subject, nice_bytes(bytes))
+        format!("{}: {files} {plural}, {} ({part}, in {seconds:.1} s)", self.subject, nice_bytes(bytes))
     }
 
     pub(super) fn for_target(&self) -> String {
@@ -328,7 +363,25 @@ impl Advice {
         if let Some(bytes) = dirty_max {
             text += &format!(", dirty limit {}", nice_bytes(*bytes));
         }
-        text + &format!(", {}, ashift {}", self.layout, self.ashift)
+        text
+    }
+
+    /// The shape of the pool, and how it is known.
+    pub(super) fn for_pool(&self) -> String {
+        let Advice { layout, layout_from, ashift, ashift_from, .. } = self;
+        let sector = nice(1_u64 << (*ashift).min(63));
+        let mut text = match layout_from == ashift_from {
+            true => format!("pool: sectors of {sector}, layout {layout} ({})", layout_from.words()),
+            false => format!(
+                "pool: sectors of {sector} ({}), layout {layout} ({})",
+                ashift_from.words(),
+                layout_from.words()
+            ),
+        };
+        if [layout_from, ashift_from].contains(&&Origin::Assumed) {
+            text += "; if yours is another: --ashift, --layout";
+        }
+        text
     }
 
     /// What savings are parts of.
@@ -337,14 +390,9 @@ impl Advice {
         let off = self.rows.iter().filter(|row| row.compression == "off");
         let least = off.min_by(|a, b| a.raw_bytes.total_cmp(&b.raw_bytes));
         match least.filter(|_| several) {
-            Some(off) => {
-                format!(
-                    "saved: of what off takes with records of {}, where that is least",
-                    nice(off.recordsize)
-                )
-            }
-            None if several => "saved: of what off takes with the record size where that is least".to_owned(),
-            None => "saved: of what off takes".to_owned(),
+            Some(off) => format!("saved: compared with off and records of {}", nice(off.recordsize)),
+            None if several => "saved: compared with off and its best record size".to_owned(),
+            None => "saved: compared with off".to_owned(),
         }
     }
 
@@ -355,9 +403,9 @@ impl Advice {
             "",
             "compression",
             "record",
-            "ratio",
+            "compressratio",
             "±",
-            "used",
+            "space",
             "saved",
             "compress",
             "decompress",
@@ -401,7 +449,7 @@ impl Advice {
 }
 /// What stands where a recommendation would.
 pub(super) fn no_recommendation(doubt: &str) -> String {
-    format!("No recommendation: {doubt}. The default, compression=lz4, harms no data.")
+    format!("No recommendation: {doubt}. The default, compression=lz4, is a safe choice.")
 }
 
 /// A part in per cent, never −0.

@@ -133,7 +133,7 @@ impl Reason {
     /// In words, where time is that of writing once and reading once; `in_part`: one of the two is slower.
     pub(crate) fn of_a_cycle(self, in_part: bool) -> String {
         match self {
-            Reason::Free if in_part => format!("{self} (written once, read once)"),
+            Reason::Free if in_part => format!("{self} (writing and reading together)"),
             Reason::Free => "it saves space and costs no time".to_owned(),
             _ => self.to_string(),
         }
@@ -144,18 +144,16 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Reason::GivesUpEarly => {
-                "nothing makes this data notably smaller; lz4 gives up early and costs next to nothing"
+                "this data hardly compresses; lz4 notices that early, so it costs almost no time"
             }
-            Reason::OnlyCostsTime => {
-                "nothing makes this data notably smaller, so anything else only costs time"
-            }
-            Reason::Base => "what is smaller takes more time than it saves space",
-            Reason::Free => "it saves space and takes no longer in all",
-            Reason::Trade => "the best trade of space against time",
-            Reason::Fastest => "the fastest",
-            Reason::AsFast => "the smallest of those that are as fast as the fastest",
-            Reason::Smallest => "the smallest",
-            Reason::NearlySmallest => "within 2 % of the smallest, and faster",
+            Reason::OnlyCostsTime => "this data hardly compresses, so any other setting only costs time",
+            Reason::Base => "what is smaller costs more time than it saves space",
+            Reason::Free => "it saves space and takes no longer",
+            Reason::Trade => "it is the best balance of space and time",
+            Reason::Fastest => "it is the fastest",
+            Reason::AsFast => "it is the smallest of the fastest (within 5 %)",
+            Reason::Smallest => "it is the smallest",
+            Reason::NearlySmallest => "it is within 2 % of the smallest, and faster",
         })
     }
 }

@@ -195,6 +195,6 @@ mod tests {
         assert!(exact_dedup(&before, &encoder, setting, 1 << 30, &Deaf).unwrap().exact);
         std::fs::remove_file(dir.path().join("b")).unwrap();
         let dedup = exact_dedup(&before, &encoder, setting, 1 << 30, &Deaf).unwrap();
-        assert!(!dedup.exact && dedup.verdict.contains("could be read"), "{dedup:?}");
+        assert!(!dedup.exact && dedup.verdict.contains("could not be read"), "{dedup:?}");
     }
 }

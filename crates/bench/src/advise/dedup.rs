@@ -275,21 +275,21 @@ fn told(counted: Counted, recordsize: u64, ratio: f64, entries: f64, tables: [Fi
     let [disk_bytes, fast_disk_bytes] = tables.map(|table| table.on_disk as f64);
     let memory = pool::props::number::nice_bytes(memory_bytes as u64);
     let mut verdict = match (counted, ratio >= WORTHWHILE) {
-        (Counted::All | Counted::Readable, true) => format!(
-            "{ratio:.2}x less by dedup, for a table of {memory} that should stay in memory: worth a thought if there is as much to spare"
-        ),
+        (Counted::All | Counted::Readable, true) => {
+            format!("{ratio:.2}x less space with dedup; its table takes {memory} of memory all the time")
+        }
         (Counted::All | Counted::Readable, false) => {
-            format!("not worth it: {ratio:.2}x for a table of {memory} in memory")
+            format!("not worth it: {ratio:.2}x, and its table takes {memory} of memory")
         }
         (Counted::Files, true) => format!(
-            "whole files that are likely the same make {ratio:.2}x; its table would want {memory} of memory (--dedup reads everything and tells exactly)"
+            "files that are likely equal make {ratio:.2}x; its table would take {memory} of memory. To know exactly: --dedup, which reads everything"
         ),
         (Counted::Files, false) => format!(
-            "nothing seen that speaks for it ({ratio:.2}x by whole files); its table would want {memory} of memory (--dedup reads everything and tells exactly)"
+            "not worth it, as far as equal files tell ({ratio:.2}x); its table would take {memory} of memory. To know exactly: --dedup, which reads everything"
         ),
     };
     if counted == Counted::Readable {
-        verdict += "; this is of what could be read, which is not all";
+        verdict += "; some data could not be read and is not counted";
     }
     Dedup {
         exact: counted == Counted::All,

@@ -32,6 +32,7 @@ mod probe;
 mod published;
 mod rows;
 mod seen;
+mod stored;
 mod strata;
 mod survey;
 mod table;
@@ -45,16 +46,19 @@ use format::ObjectId;
 use format::compression::CompressionSetting;
 use zpl::Filesystem;
 
-pub use answer::{Advice, Kind, Pick, Row, SCHEMA, Sample, TableReport};
+pub use answer::{Advice, Kind, Pick, RATIO_MEANS, Row, SCHEMA, Sample, TableReport};
 pub use choose::{Candidate, Choice, Goal, Reason, Workload, choose, front};
 pub(crate) use choose::{FREE_TIME, LZ4_TOLERANCE, choose_among};
 pub use dedup::Dedup;
 pub use layout::Layout;
 pub use model::{Burst, Engine, Flow, Load, Target, cores_to_fill};
 pub use published::{TABLE_CORES, TableAdvice, TablePick, TableRow, from_tables};
+pub use stored::{Now, Origin, Stored};
 
 use crate::configuration::cores;
 use crate::plan::compression_value;
+use crate::trace::{Sampler, cpus, others_share};
+use crate::uncertain::busy;
 use crate::{Configuration, Error, Machine, Place, Plan, Result, Watch};
 use copies::{bounded_dedup, exact_dedup};
 use encode::Setting;
@@ -116,8 +120,12 @@ pub struct Question {
     pub recordsizes: Vec<u64>,
     /// Sectors of the pool are of 2^ashift bytes.
     pub ashift: u32,
+    /// How that is known.
+    pub ashift_from: Origin,
     /// The shape of the pool.
     pub layout: Layout,
+    /// How that is known.
+    pub layout_from: Origin,
     /// The target system. Rates that are `None` are measured.
     pub target: Target,
     /// The purpose.
@@ -134,6 +142,8 @@ pub struct Question {
     pub folder: Option<PathBuf>,
     /// The dataset that the data is in, and that the commands are about.
     pub dataset: Option<String>,
+    /// How that dataset is stored now.
+    pub stored: Option<Stored>,
     /// Bytes that are read at most; without it, what the time allows of all, of much data only a part.
     pub bytes_max: Option<u64>,
 }
@@ -146,7 +156,9 @@ impl Question {
             compressions: Plan::usual().compressions,
             recordsizes: vec![128 << 10, 1 << 20],
             ashift: 12,
+            ashift_from: Origin::Assumed,
             layout: Layout::Stripe,
+            layout_from: Origin::Assumed,
             target: Target {
                 cores: cores(),
                 busy_cores: 0.0,
@@ -166,6 +178,7 @@ impl Question {
             unpack: false,
             folder: None,
             dataset: None,
+            stored: None,
             bytes_max: None,
         }
     }
@@ -179,7 +192,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     if let Some(folder) = &question.folder {
         Place::Folder(folder.clone()).check_writable()?;
     }
-    let started = Instant::now();
+    let (started, sampler) = (Instant::now(), Sampler::start());
     let part = |part: f64| Duration::from_secs_f64((question.seconds * part).clamp(0.0, MOST_SECONDS));
     let asked = configurations(question)?;
     let configurations = with_off(&asked);
@@ -205,12 +218,12 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     let mut notes = std::mem::take(&mut material.notes);
     notes.extend(groups.iter().filter_map(|group| group.looked.notes()).take(1));
     let folder = question.folder.clone().or(material.folder.clone());
+    let until = after(PROBE_PART).max(Instant::now() + part(PROBE_MIN));
+    let data = std::mem::take(&mut groups[0].looked.probe);
     let mut target = question.target.clone();
-    if target.is_partly_unknown() {
-        let until = after(PROBE_PART).max(Instant::now() + part(PROBE_MIN));
-        let data = std::mem::take(&mut groups[0].looked.probe);
-        notes.extend(measure_disks(folder.clone(), &data, &mut target, until, watch)?);
-    }
+    notes.extend(measure_disks(folder.clone(), &data, &mut target, until, watch)?);
+    let others_cpu = others_share(&sampler.finish(), cpus());
+    notes.extend(others_cpu.and_then(|share| busy(share, None)));
 
     let (configurations, asked) = (&configurations[..], asked.len());
     let whole = Whole { question, configurations, asked, groups: &groups, target: &target };
@@ -220,6 +233,8 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     let kinds = whole.kinds(&metadata, bytes, &picks[0]);
     notes.extend(whole.remarks(&outlook.rows, &picks[0], bytes));
     let doubt = rows::doubt(&outlook.rows, &picks[0], bytes);
+    let picked = outlook.rows.iter().find(|row| rows::is_row(row, &picks[0])).filter(|_| doubt.is_none());
+    let now = question.stored.clone().map(|stored| Now::beside(stored, picked));
     let dedup = deduplication(&whole, &material, &settings, &picks[0], watch)?;
     let sample = sample(&material, &groups, question.seed, started.elapsed());
     Ok(Advice {
@@ -232,7 +247,11 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         sample,
         target,
         layout: question.layout,
+        layout_from: question.layout_from,
         ashift: question.ashift,
+        ashift_from: question.ashift_from,
+        now,
+        others_cpu,
         rows: outlook.rows,
         picks,
         doubt,
@@ -322,7 +341,8 @@ fn sample(material: &Material, groups: &[Group], seed: u64, took: Duration) -> S
     }
 }
 
-/// Measures the disks where the data is, or else where temporary files go. Gives what is to be said about it.
+/// Measures the disks whose rates are not given, where the data is, or else where temporary files go. Gives what is to be said
+/// about it.
 fn measure_disks(
     folder: Option<PathBuf>,
     data: &[Vec<u8>],
@@ -330,6 +350,9 @@ fn measure_disks(
     until: Instant,
     watch: &dyn Watch,
 ) -> Result<Option<String>> {
+    if !target.is_partly_unknown() {
+        return Ok(None);
+    }
     let mut measure = |folder: &Path| Probe { folder, until, watch }.measure(data, target);
     let elsewhere = std::env::temp_dir();
     let first = folder.unwrap_or_else(|| elsewhere.clone());
@@ -342,7 +365,7 @@ fn measure_disks(
         Ok(()) => Ok(Some(format!("the disks were measured in '{}' ({error})", elsewhere.display()))),
         Err(Error::Interrupted) => Err(Error::Interrupted),
         Err(_) => Ok(Some(format!(
-            "the disks could not be measured ({error}): rates are without them; give --disk-write and --disk-read"
+            "the disks could not be measured ({error}), so speeds are those of the CPU alone: give --disk-write and --disk-read"
         ))),
     }
 }

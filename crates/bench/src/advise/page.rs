@@ -2,9 +2,10 @@
 
 use pool::props::number::{nice, nice_bytes};
 
-use super::answer::{Advice, Pick, Row, no_recommendation};
+use super::answer::{Advice, Pick, RATIO_MEANS, Row, no_recommendation, per_cent};
 use super::rows::is_row;
 use crate::Figures;
+use crate::advice::first_upper;
 use crate::figures::{Axis, Chart, Grid, Kind, Series, Table, alike_records};
 use crate::page::Page;
 use crate::pareto;
@@ -16,17 +17,17 @@ const HEADINGS: [&str; 13] = [
     "records",
     "compressratio",
     "±",
-    "used",
+    "space",
     "saved",
     "compress MB/s",
     "decompress MB/s",
     "write MB/s",
-    "held up by",
+    "limit",
     "read MB/s",
-    "held up by",
+    "limit",
     "front",
 ];
-const BURST_HEADINGS: [&str; 2] = ["all MB/s", "held up by"];
+const BURST_HEADINGS: [&str; 2] = ["all MB/s", "limit"];
 /// Amounts of data in the chart of the dirty limit, over where the writer is held up.
 const AMOUNTS: [f64; 9] = [0.25, 0.5, 1.0, 1.25, 1.6, 2.0, 3.0, 5.0, 10.0];
 
@@ -37,7 +38,7 @@ impl Advice {
         let pick = &self.picks[0];
         Page {
             title: QUESTION.to_owned(),
-            kicker: format!("Foretold by cenote {} from a sample", self.version),
+            kicker: format!("Predicted by cenote {} from a sample", self.version),
             answer: self.sentence(),
             advice: match (&self.doubt, &self.dataset) {
                 (Some(_), _) => String::new(),
@@ -61,7 +62,7 @@ impl Advice {
             return no_recommendation(doubt);
         }
         let Pick { goal, compression, recordsize, why, .. } = &self.picks[0];
-        format!("For {}: {compression} with records of {}: {why}.", goal.word(), nice(*recordsize))
+        format!("Goal {}: {compression} with records of {}: {why}.", goal.word(), nice(*recordsize))
     }
 
     /// One line for each configuration, with a line of headings.
@@ -115,17 +116,16 @@ impl Advice {
         let rate = |rate: f64| format!("{:.0} MB/s", rate / 1e6);
         vec![
             tile(
-                "space",
-                format!("{:.2}x", self.sample.bytes as f64 / row.used_bytes.max(1.0)),
+                "space saved",
+                format!("{:.0} %", per_cent(row.saving)),
                 format!(
-                    "{} become {}; compressratio {:.2}x",
+                    "files of {} take {}",
                     nice_bytes(self.sample.bytes),
-                    nice_bytes(row.used_bytes as u64),
-                    row.compressratio
+                    nice_bytes(row.used_bytes as u64)
                 ),
             ),
-            tile("write", rate(row.write.bytes_per_second), format!("held up by: {}", row.write.bottleneck)),
-            tile("read", rate(row.read.bytes_per_second), format!("held up by: {}", row.read.bottleneck)),
+            tile("write", rate(row.write.bytes_per_second), format!("limit: {}", row.write.bottleneck)),
+            tile("read", rate(row.read.bytes_per_second), format!("limit: {}", row.read.bottleneck)),
         ]
     }
 
@@ -141,10 +141,12 @@ impl Advice {
         Table {
             title: "All configurations".to_owned(),
             note: format!(
-                "The ratio holds with 95 % within ±. Compressing and decompressing are of one core, writing and reading \
-                   of the target. On the front: nothing else is both smaller and faster. MB are millions of bytes of \
-                   the files. {}.",
-                self.saved_of().replacen("saved", "Saved", 1)
+                "{}. ±: the compressratio is within these limits with 95 %. Space: what the files take on the disk, with \
+                 metadata and whole sectors. {}. MB/s: millions of bytes of the files in a second. Compress and \
+                 decompress: one core. Write and read: the cores and disks of the target. On the front (*): no other row \
+                 is both smaller and faster.",
+                first_upper(RATIO_MEANS),
+                first_upper(&self.saved_of())
             ),
             columns,
             rows,
@@ -160,20 +162,21 @@ impl Advice {
     }
 
     fn front(&self, what: &str, rate: fn(&Row) -> f64) -> Chart {
-        let point = |row: &Row| (self.label(row), rate(row) / 1e6, row.compressratio);
+        let bytes = self.sample.bytes as f64;
+        let point = |row: &Row| (self.label(row), rate(row) / 1e6, bytes / row.used_bytes.max(1.0));
         let points: Vec<(String, f64, f64)> = self.rows.iter().map(point).collect();
         let front = pareto(&points);
         let names: Vec<&str> = front.iter().map(|index| points[*index].0.as_str()).collect();
         Chart {
-            title: format!("Ratio against {what} speed"),
+            title: format!("Space and {what} speed"),
             description: format!(
-                "Each point is a configuration: {what} speed of the target to the right, expected ratio upwards. \
-                 Nothing is both faster and smaller than {}. Where there is no room for a name, the table has it.",
+                "Each point is a configuration. Further right: {what} is faster. Further up: the files take less space. No \
+                 other point is both faster and smaller than {}. Where there is no room for a name, the table has it.",
                 names.join(", ")
             ),
             kind: Kind::Scatter {
                 x: Axis { label: format!("{what} speed, MB/s"), log: true, ..Axis::default() },
-                y: Axis::linear("compression ratio"),
+                y: Axis::linear("size of the files / space they take"),
                 points,
                 front,
                 chosen: self.rows.iter().position(|row| is_row(row, &self.picks[0])),
@@ -225,8 +228,8 @@ impl Advice {
         Some(Chart {
             title: "Average speed by how much is written at once".to_owned(),
             description:
-                "Until the dirty limit holds the writer up it runs ahead of what stores its data; with more \
-                          data the average comes down to that. The mark is where it is first held up."
+                "Until the dirty limit is reached, data goes into memory faster than to the disks. With more data, the \
+                          average speed comes down to that of the disks. The mark is where the writer first has to wait."
                     .to_owned(),
             kind: Kind::Lines {
                 x: Axis { label: "written, MB".to_owned(), log: true, words: Vec::new() },
@@ -270,9 +273,9 @@ impl Advice {
         };
         let mut table = Table {
             title: "Kinds of files".to_owned(),
-            note: "The ratio is that of the picked setting; what would be chosen for the kind alone stands beside it."
+            note: "Compressratio: with the recommended setting. Alone: the best setting for this kind of file alone."
                 .to_owned(),
-            columns: ["kind", "files", "size", "ratio", "±", "alone", "remark"].map(str::to_owned).to_vec(),
+            columns: ["kind", "files", "size", "compressratio", "±", "alone", "remark"].map(str::to_owned).to_vec(),
             rows: self.kinds.iter().map(row).collect(),
         };
         if self.kinds.iter().all(|kind| kind.remark.is_none()) {
@@ -289,11 +292,16 @@ impl Advice {
             title: "What it rests on".to_owned(),
             note: String::new(),
             columns: ["", ""].map(str::to_owned).to_vec(),
-            rows: vec![
-                row("data", self.looked_at()),
-                row("target", self.for_target()),
-                row("dedup", self.dedup.verdict.clone()),
-            ],
+            rows: [
+                Some(row("data", self.looked_at())),
+                self.now.as_ref().map(|now| row("dataset", now.line())),
+                Some(row("target", self.for_target())),
+                Some(row("pool", self.for_pool())),
+                Some(row("dedup", self.dedup.verdict.clone())),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
         }
     }
 }

@@ -79,35 +79,35 @@ impl OfKind<'_> {
             format!("{name}: {} ({:.0} % of the data)", nice_bytes(self.bytes as u64), 100.0 * self.share);
         if best < NOTABLE && tightest >= NOTABLE {
             return Some(format!(
-                "{what} would compress {tightest:.2}x, but its files are too small for that to save sectors of {}: packed together they would take less",
+                "{what} would compress {tightest:.2}x, but its files are too small: each takes whole sectors of {}. In one archive they would take less",
                 nice(1 << whole.question.ashift)
             ));
         }
         if best < NOTABLE && !whole.tried_hard() {
-            return Some(format!("{what}: none of these makes it notably smaller (at best {best:.2}x)"));
+            return Some(format!(
+                "{what}: none of these compressions makes it much smaller (at best {best:.2}x)"
+            ));
         }
         if best < NOTABLE {
             let advice = match self.several {
+                // Less than a tenth of a second is nothing to anybody.
+                true if self.saved_seconds() < 0.1 => String::new(),
                 true => format!(
-                    "a dataset of its own with compression={} spares {:.1} s of processor time",
+                    ": a dataset of its own with compression={} saves {:.1} s of CPU time",
                     own.compression,
                     self.saved_seconds()
                 ),
-                false => format!("store it with compression={}", own.compression),
+                false => format!(": store it with compression={}", own.compression),
             };
-            return Some(format!(
-                "{what} is compressed already (at best {best:.2}x): {advice}; packing files by hand gains nothing on a compressing dataset"
-            ));
+            return Some(format!("{what} hardly compresses (at best {best:.2}x){advice}"));
         }
         let is_other = (&own.compression, own.recordsize) != (&with_all.compression, with_all.recordsize);
         (self.several && is_other && self.saved_bytes() > KIND_SAVING * self.bytes).then(|| {
             format!(
-                "{what} gains from a dataset of its own: compression={} recordsize={} takes {} less ({:.2}x instead of {:.2}x)",
+                "{what}: a dataset of its own with compression={} and recordsize={} takes {} less",
                 own.compression,
                 nice(own.recordsize),
-                nice_bytes(self.saved_bytes() as u64),
-                own.compressratio,
-                with_all.compressratio
+                nice_bytes(self.saved_bytes() as u64)
             )
         })
     }
@@ -214,25 +214,25 @@ impl Whole<'_> {
             let (row, base) = (&rows[choice.index], &rows[choice.base]);
             let Row { compression, recordsize, .. } = row.clone();
             let mut why = format!(
-                "{} instead of {} ({:.0} % saved; compressratio {:.2}x), writes {:.0} and reads {:.0} MB/s ({}, {})",
+                "{} instead of {} ({:.0} % saved). It writes {:.0} MB/s (limit: {}) and reads {:.0} MB/s (limit: {})",
                 nice_bytes(row.used_bytes as u64),
                 nice_bytes(plain.used as u64),
                 per_cent(row.saving),
-                row.compressratio,
                 row.write.bytes_per_second / 1e6,
-                row.read.bytes_per_second / 1e6,
                 row.write.bottleneck,
+                row.read.bytes_per_second / 1e6,
                 row.read.bottleneck,
             );
             if choice.index != choice.base {
-                why += &format!(", {:.2} times the time of {}", choice.time, base.compression);
+                why +=
+                    &format!(". Both together take {:.2} times as long as {}", choice.time, base.compression);
                 if several {
                     why += &format!(" with records of {}", nice(base.recordsize));
                 }
             }
             let slower = |of: fn(&Row) -> f64| of(base) > FREE_TIME * of(row);
             let in_part = slower(|row| row.write.bytes_per_second) || slower(|row| row.read.bytes_per_second);
-            why = format!("{}; {why}", choice.reason.of_a_cycle(in_part));
+            why = format!("{}. {why}", choice.reason.of_a_cycle(in_part));
             let dataset = self.question.dataset.as_deref().map_or(SOME_DATASET.to_owned(), shell_word);
             let size = nice(recordsize);
             Pick {
@@ -310,7 +310,7 @@ impl Whole<'_> {
         let zle = most(&mut rows.iter().filter(|row| row.compression == "zle"));
         if zle > ZEROS_SAVING && zle > ZEROS_PART * best {
             remarks.push(format!(
-                "runs of zeros are most of what compresses here: zle saves {:.0} of {:.0} % for next to no processor time",
+                "most of what compresses here are zeros: zle alone saves {:.0} of {:.0} %, for almost no CPU time",
                 100.0 * zle,
                 100.0 * best
             ));
@@ -318,7 +318,7 @@ impl Whole<'_> {
         let picked = rows.iter().find(|row| is_row(row, pick));
         if let Some(row) = picked.filter(|row| row.logical_bytes > 1.01 * bytes) {
             remarks.push(format!(
-                "with records of {} the files count as {} instead of {}: the last record of each is filled up with zeros, which compress to nothing",
+                "with records of {}, ZFS counts the files as {} instead of {}: it fills up the last record of each file with zeros, which compress to nothing",
                 nice(row.recordsize),
                 nice_bytes(row.logical_bytes as u64),
                 nice_bytes(bytes as u64)
@@ -327,7 +327,7 @@ impl Whole<'_> {
         let widest = rows.iter().max_by(|a, b| half_width(a).total_cmp(&half_width(b)));
         if let Some(row) = widest.filter(|row| half_width(row) > WIDE) {
             remarks.push(format!(
-                "the data differs much from place to place: the ratios are known to ±{:.0} % at worst ({} with records of {})",
+                "the files differ much from each other, so a ratio may be off by up to {:.0} % ({} with records of {}): a longer --time reads more of them",
                 100.0 * half_width(row),
                 row.compression,
                 nice(row.recordsize)
@@ -336,10 +336,7 @@ impl Whole<'_> {
         if let Some(row) = picked.filter(|row| row.write.bottleneck == Limit::Cpu)
             && let Some(needed) = row.cores_to_fill
         {
-            remarks.push(format!(
-                "{} needs {needed:.1} cores like these to keep the disks busy",
-                row.compression
-            ));
+            remarks.push(format!("{} needs {needed:.1} such cores to keep the disks busy", row.compression));
         }
         remarks
     }
@@ -355,14 +352,14 @@ pub(crate) fn doubt(rows: &[Row], pick: &Pick, bytes: f64) -> Option<String> {
 fn doubt_about(compression: &str, half_width: f64, bytes: f64) -> Option<String> {
     if bytes < TOO_LITTLE_BYTES {
         return Some(format!(
-            "{} of data are too little to tell settings apart: metadata and whole sectors take more",
+            "{} of data is too little: metadata and whole sectors take more space than a compression can save",
             nice_bytes(bytes as u64)
         ));
     }
     (half_width > DOUBTFUL).then(|| {
         format!(
-            "the sample is too small for this data: the ratio of {compression} is known to ±{:.0} % only; read more of it \
-             (--time)",
+            "the sample is too small for this data: the ratio of {compression} may be off by {:.0} %. Read more of the data, \
+             with a longer --time",
             100.0 * half_width
         )
     })
@@ -373,7 +370,7 @@ pub(super) fn is_row(row: &Row, pick: &Pick) -> bool {
 }
 
 /// Half of the interval that holds the ratio of a row with 95 %, as a part of the ratio.
-fn half_width(row: &Row) -> f64 {
+pub(super) fn half_width(row: &Row) -> f64 {
     0.5 * (row.ratio_high - row.ratio_low) / row.compressratio
 }
 
@@ -385,7 +382,7 @@ mod tests {
     fn a_wide_interval_and_little_data_are_no_ground_for_a_recommendation() {
         assert_eq!(doubt_about("lz4", 0.25, 65_536.0), None);
         let wide = doubt_about("zstd-3", 1.43, 1e9).unwrap();
-        assert!(wide.contains("zstd-3 is known to ±143 % only"), "{wide}");
-        assert!(doubt_about("lz4", 0.0, 65_535.0).unwrap().starts_with("64.0K of data are too little"));
+        assert!(wide.contains("zstd-3 may be off by 143 %"), "{wide}");
+        assert!(doubt_about("lz4", 0.0, 65_535.0).unwrap().starts_with("64.0K of data is too little"));
     }
 }

@@ -50,23 +50,23 @@ impl Material {
     pub(crate) fn settle(&mut self, first: &str, survey: &Survey) -> Result<()> {
         if self.unreadable > 0 {
             let what = if self.unreadable == 1 { "file or folder" } else { "files or folders" };
-            self.notes.push(format!("{} {what} could not be read: left out", self.unreadable));
+            self.notes.push(format!("{} {what} could not be read and are left out", self.unreadable));
         }
         if self.stopped {
             self.notes.push(format!(
-                "the survey was stopped by its time after {} files: what was not reached is taken to be like them",
+                "there was time to look at {} files only: the others are assumed to be like them (a longer --time looks at more)",
                 self.file_count
             ));
         }
         if self.cut {
             self.notes.push(
-                "standard input went on when the time was over: the answer is about what came before"
+                "the time was over before standard input ended: the answer is about the first part"
                     .to_owned(),
             );
         }
         if self.lost_files() > 0 {
             self.notes.push(format!(
-                "samples are of the first {FILES_MAX} files: the other {} are taken to be like them",
+                "the sample is from the first {FILES_MAX} files: the other {} are assumed to be like them",
                 self.lost_files()
             ));
         }

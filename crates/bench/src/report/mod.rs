@@ -156,7 +156,7 @@ impl Report {
     /// All remarks about the reliability of the figures.
     #[must_use]
     pub fn cautions(&self) -> Vec<String> {
-        let unfinished = self.unfinished.iter().map(|why| format!("this is not everything: {why}"));
+        let unfinished = self.unfinished.iter().map(|why| format!("not everything was measured: {why}"));
         unfinished.chain(self.caution()).chain(self.of_btrfs()).chain(self.warnings.iter().cloned()).collect()
     }
 
@@ -165,8 +165,7 @@ impl Report {
         let names = self.runs.iter().filter_map(|run| run.against.as_ref());
         let name = names.into_iter().find(|name| name.starts_with("btrfs"))?;
         Some(format!(
-            "allocated of {name} is what the whole file system gained, its metadata included, since its files do not tell \
-             what they take"
+            "{name} does not say what its files take: its space is what the whole file system gained, with metadata"
         ))
     }
 
@@ -177,8 +176,8 @@ impl Report {
         let (noisy, once) = (shortest < NOISY_SECONDS, self.runs.iter().all(|run| run.spread.is_none()));
         (noisy && once).then(|| {
             format!(
-                "some of this took {:.0} ms only, so times may be off by a tenth and more; measure more data, or \
-                 several times (--repeat 5)",
+                "the shortest measurement took only {:.0} ms, so times may be wrong by a tenth or more: measure more data, or \
+                 more often (--repeat 5)",
                 (shortest * 1e3).ceil()
             )
         })

@@ -6,12 +6,13 @@ use super::{Run, Spread, baseline};
 use crate::Table;
 
 /// Column headings of the tables.
-const HEADINGS: [&str; 13] = [
+const HEADINGS: [&str; 14] = [
     "compression",
     "recordsize",
     "threads",
     "logical",
-    "allocated",
+    "space",
+    "saved",
     "compressratio",
     "write MB/s",
     "write CPU s",
@@ -47,6 +48,7 @@ fn cells(runs: &[Run], run: &Run) -> [String; HEADINGS.len()] {
         run.threads.to_string(),
         number::nice_bytes(run.logical_bytes),
         number::nice_bytes(run.allocated_bytes),
+        format!("{:.1}%", run.saving() * 100.0).replace("-0.0", "0.0"),
         format!("{:.2}x", run.compressratio),
         rate(run.write_rate()) + &spread(run.write_seconds, |s| s.write_seconds),
         format!("{:.2}", run.write_cpu_seconds),
@@ -68,11 +70,11 @@ mod tests {
         let mut report = report();
         let Table { rows, .. } = table(&report.runs);
         assert_eq!(
-            (rows[0][8].as_str(), rows[1][8].as_str(), rows[1][11].as_str()),
+            (rows[0][9].as_str(), rows[1][9].as_str(), rows[1][12].as_str()),
             ("1.00", "2.00", "1.00")
         );
-        assert_eq!(rows[1][9], "290.1 ±10%");
+        assert_eq!(rows[1][10], "290.1 ±10%");
         report.runs[0].recordsize = 4096;
-        assert_eq!(table(&report.runs).rows[1][8], "-");
+        assert_eq!(table(&report.runs).rows[1][9], "-");
     }
 }

@@ -4,6 +4,7 @@
 //! To:     `bench::advise`, whose records become a table, picks and commands here.
 
 mod args;
+mod here;
 mod stdin;
 
 use std::io::{self, Write};
@@ -20,7 +21,7 @@ pub use self::args::Advise;
 use self::stdin::Stdin;
 use super::bench::command_line;
 use super::bench::outputs::Output;
-use super::bench::table::fit;
+use super::bench::table::{fit, say_left_out};
 use crate::around::Surroundings;
 use crate::files::pools::{Pools, refused};
 use crate::messages::Failure;
@@ -39,12 +40,13 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
         return from_table(args, path, console).map(|()| 0);
     }
     let places: Vec<Place> = args.paths.iter().map(|place| meant(place, around)).collect();
-    let question = question(args, &places);
+    let mut question = question(args, &places);
     let in_pools = places.iter().filter_map(|place| match place {
         Place::InPool(place) => Some((place, Intent::Files)),
         Place::Local(_) => None,
     });
     let pools = Pools::open(in_pools, around)?;
+    here::fill(&mut question, args, &places, &pools)?;
     let stop =
         Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
     let page = args.report.as_deref().map(Output::begin).transpose()?;
@@ -87,15 +89,22 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
 }
 
 /// Columns that a terminal which is too narrow does without, the first one first.
-const RANK: [&str; 5] = ["decompress", "compress", "±", "used", "limit"];
+const RANK: [&str; 5] = ["decompress", "compress", "±", "compressratio", "limit"];
 
-/// Prints an answer: for a terminal, with a table that fits it unless it is to be `wide`, and sentences wrapped.
+/// Prints an answer with wrapped sentences. Its table fits the page unless it is to be `wide`.
 fn print(advice: &Advice, wide: bool, console: &mut Console) -> Result<(), Failure> {
+    console.fold(|name| std::env::var_os(name));
     let width = console.columns();
     let answer = advice.answer();
     sentences(&advice.above(), width).iter().try_for_each(|line| console.line(line))?;
     let (table, left_out) = fit(advice.table(), &RANK, width.filter(|_| !wide));
     table.iter().try_for_each(|line| console.line(line))?;
+    if !left_out.is_empty() {
+        say_left_out(&left_out, console)?;
+    }
+    for text in sentences(&advice.legend(&left_out), width) {
+        console.line(&text)?;
+    }
     for text in advice.below() {
         for line in sentences(std::slice::from_ref(&text), width) {
             match answer.as_ref() == Some(&text) {
@@ -103,9 +112,6 @@ fn print(advice: &Advice, wide: bool, console: &mut Console) -> Result<(), Failu
                 false => console.line(&line)?,
             }
         }
-    }
-    if !left_out.is_empty() {
-        console.explain(&format!("too narrow for {}: --wide shows all columns", left_out.join(", ")));
     }
     Ok(())
 }
@@ -144,7 +150,7 @@ fn meant(place: &Place, around: &Surroundings) -> Place {
 fn question(args: &Advise, places: &[Place]) -> Question {
     let usual = Question::usual();
     let rate = |mb: Option<f64>| mb.map(|mb| mb * 1e6);
-    let mut target = usual.target;
+    let mut target = usual.target.clone();
     target.cores = args.cores.unwrap_or(target.cores);
     target.busy_cores = args.busy_cores.min(f64::from(target.cores));
     target.disk_write = rate(args.disk_write);
@@ -156,10 +162,16 @@ fn question(args: &Advise, places: &[Place]) -> Question {
         _ => None,
     };
     Question {
-        compressions: if args.compression.is_empty() { usual.compressions } else { args.compression.clone() },
-        recordsizes: if args.recordsize.is_empty() { usual.recordsizes } else { args.recordsize.clone() },
-        ashift: args.ashift,
-        layout: args.layout,
+        compressions: if args.compression.is_empty() {
+            usual.compressions.clone()
+        } else {
+            args.compression.clone()
+        },
+        recordsizes: if args.recordsize.is_empty() {
+            usual.recordsizes.clone()
+        } else {
+            args.recordsize.clone()
+        },
         target,
         goal: args.goal.into(),
         seconds: args.time,
@@ -168,7 +180,7 @@ fn question(args: &Advise, places: &[Place]) -> Question {
         unpack: args.unpack,
         folder: args.dir.clone(),
         dataset,
-        bytes_max: None,
+        ..usual
     }
 }
 
@@ -301,7 +313,9 @@ mod tests {
             |line: &str| line.starts_with("  zfs ") || line.contains(&*dir.path().to_string_lossy());
         let long = narrow.lines().find(|line| line.chars().count() > 80 && !may_be_long(line));
         assert_eq!(long, None, "{narrow}");
-        assert!(!narrow.contains("decompress") && said(true).contains("decompress"), "{narrow}");
+        let has_column = |text: &str| text.lines().any(|line| line.contains("  decompress  "));
+        assert!(!has_column(&narrow) && has_column(&said(true)), "{narrow}");
+        assert!(narrow.contains("\nNot shown: decompress, "), "{narrow}");
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words(&said(true)), words(&advice.lines().join("\n")), "no word is lost");
     }
@@ -314,7 +328,7 @@ mod tests {
         std::fs::write(dir.path().join("head.db"), [1; 5000]).expect("written");
         let options = "--disk-write 200 --disk-read 200 --recordsize 128K";
         let (_, out) = call(&format!("advise {options} {}", dir.path().display()));
-        assert!(out.contains("runs of zeros are most of what compresses here: zle saves 9"), "{out}");
+        assert!(out.contains("most of what compresses here are zeros: zle alone saves 9"), "{out}");
         assert!(
             out.contains("balanced: lz4 with records of 128K: it saves space and costs no time"),
             "{out}"

@@ -31,6 +31,14 @@ use crate::stop::Stop;
 /// Tables that are for the page, where there is more room.
 const NOT_ON_TERMINAL: [&str; 2] = ["All configurations", "CPU and devices"];
 
+/// What columns of the table are.
+const LEGEND: [(&str, &str); 4] = [
+    ("space", "space: what the files take on the disk, with metadata and whole sectors"),
+    ("saved", "saved: how much less that is than the size of the files"),
+    ("compressratio", bench::RATIO_MEANS),
+    ("write time", "write time, read time: 2.00 is twice as long as with off"),
+];
+
 /// Carries out the command. Gives the exit status.
 ///
 /// # Errors
@@ -40,7 +48,6 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     let experiment = experiment.map_err(|error| Failure::refused(format!("cannot read {error}")))?;
     let plan = plan(args, experiment.as_ref(), around)?;
     plan.configurations().map_err(refused)?;
-    let json_only = args.json.as_deref() == Some(Path::new("-"));
     let outputs = Outputs::begin(args)?;
     let stop =
         Stop::on_signals().map_err(|error| Failure::refused(format!("cannot listen for Ctrl-C: {error}")))?;
@@ -58,7 +65,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
     // Files first: who reads standard output may be gone by now.
     let kept = report.as_ref().map_or(Ok(()), |report| {
         let written = outputs.write(report);
-        let shown = show(report, json_only, console);
+        let shown = show(report, args, console);
         written.and(if stop.hung_up() { Ok(()) } else { shown })
     });
     if let Some(error) = ended {
@@ -80,11 +87,11 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
 }
 
 /// Prints a report for people, or for programs.
-fn show(report: &Report, json_only: bool, console: &mut Console) -> Result<(), Failure> {
-    if json_only {
+fn show(report: &Report, args: &Bench, console: &mut Console) -> Result<(), Failure> {
+    if args.json.as_deref() == Some(Path::new("-")) {
         write!(console.out(), "{}", report.to_json())?;
     } else {
-        print(console, report)?;
+        print(console, report, args.wide)?;
     }
     console.flush()
 }
@@ -206,12 +213,15 @@ pub(super) fn command_line() -> String {
 ///
 /// # Errors
 /// Standard output is gone.
-pub(super) fn print(console: &mut Console, report: &Report) -> Result<(), Failure> {
-    let (lines, left_out) = table::fitting(&report.runs, console.columns());
+pub(super) fn print(console: &mut Console, report: &Report, wide: bool) -> Result<(), Failure> {
+    console.fold(|name| std::env::var_os(name));
+    let (lines, left_out) = table::fitting(&report.runs, console.columns().filter(|_| !wide));
     lines.iter().try_for_each(|line| console.line(line))?;
     if !left_out.is_empty() {
-        console
-            .explain(&format!("too narrow for {}: a file of --csv or --report has all", left_out.join(", ")));
+        table::say_left_out(&left_out, console)?;
+    }
+    for text in LEGEND.iter().filter(|(column, _)| !left_out.contains(column)).map(|(_, text)| text) {
+        console.sentence(text)?;
     }
     let figures = Figures::of(report);
     for table in figures.tables.iter().filter(|table| !NOT_ON_TERMINAL.contains(&table.title.as_str())) {
@@ -224,7 +234,7 @@ pub(super) fn print(console: &mut Console, report: &Report) -> Result<(), Failur
         let size = pool::props::number::nice(first.recordsize);
         let threads = if first.threads == 1 { "thread" } else { "threads" };
         console.sentence(&format!(
-            "records of {size}, {} {threads}; times relative to off; every byte was read back and compared",
+            "All with records of {size} and {} {threads}. Every byte was read back and compared.",
             first.threads
         ))?;
     }
@@ -318,7 +328,7 @@ mod tests {
         let (ended, out) = call(&line);
         assert_eq!(ended, Ok(0));
         let lines: Vec<&str> = out.lines().collect();
-        assert!(lines[0].starts_with("compression  allocated") && lines[1].starts_with("off "), "{out}");
+        assert!(lines[0].starts_with("compression  space") && lines[1].starts_with("off "), "{out}");
         assert!(lines.contains(&"  zfs set compression=lz4 POOL/DATASET"), "{out}");
         let json = std::fs::read_to_string(at("r.json")).expect("written");
         let report: Report = serde_json::from_str(&json).expect("the contract");

@@ -144,6 +144,26 @@ mod tests {
     }
 
     #[test]
+    fn the_lists_of_guides_have_all_pages_and_topics() {
+        let (table, summary) =
+            (include_str!("../../guide/README.md"), include_str!("../../guide/SUMMARY.md"));
+        for (name, _) in GUIDES {
+            assert!(
+                table.contains(&format!("\n| {name} | [")) && table.contains(&format!("({name}.md)")),
+                "{name}"
+            );
+            assert!(summary.contains(&format!("({name}.md)")), "{name}");
+        }
+        assert!(table.contains(&format!("\n| {PROPERTIES} | ")));
+        let pages = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/guide")).expect("there");
+        let is_page = |name: &String| name.ends_with(".md") && name != "SUMMARY.md";
+        let pages = pages.map(|page| page.expect("there").file_name().to_string_lossy().into_owned());
+        let missing: Vec<String> =
+            pages.filter(is_page).filter(|name| !summary.contains(&format!("({name})"))).collect();
+        assert_eq!(missing, Vec::<String>::new());
+    }
+
+    #[test]
     fn all_properties_are_listed_with_their_values() {
         let (text, done) = said("help properties").expect("a topic");
         assert_eq!(done, Ok(()));

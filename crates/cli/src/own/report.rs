@@ -34,6 +34,9 @@ pub struct Report {
     /// Show CPU and devices over time, of each configuration; with -o FILE.csv, as CSV.
     #[arg(long, conflicts_with = "second")]
     pub trace: bool,
+    /// Show all columns of the table, however long the lines get.
+    #[arg(long)]
+    pub wide: bool,
     /// Print the measurement or the comparison as JSON.
     #[arg(long, conflicts_with_all = ["output", "social", "trace"])]
     pub json: bool,
@@ -65,7 +68,7 @@ pub fn run(args: &Report, console: &mut Console) -> Result<u8, Failure> {
                     output.write(&form(&report).map_err(cannot_draw)?)?;
                 }
                 _ if args.json => write!(console.out(), "{}", report.to_json())?,
-                _ => print(console, &report)?,
+                _ => print(console, &report, args.wide)?,
             }
         }
         (Some(_), true) => {
@@ -194,7 +197,7 @@ mod tests {
 
     /// A call that makes the page of one report.
     fn plain(output: Option<PathBuf>, first: PathBuf) -> Report {
-        Report { json: false, social: false, trace: false, output, first, second: None }
+        Report { json: false, social: false, trace: false, output, first, second: None, wide: false }
     }
 
     fn call(args: &Report) -> (Result<u8, Failure>, String) {
@@ -220,7 +223,7 @@ mod tests {
             ..plain(output.map(at), at("a.json"))
         };
         let (ended, out) = call(&args(None, None));
-        assert!(ended == Ok(0) && out.starts_with("compression  allocated"), "{out}");
+        assert!(ended == Ok(0) && out.starts_with("compression  space"), "{out}");
         let (_, out) = call(&args(Some("b.json"), None));
         assert!(out.contains("1.80  slower") && out.contains("1 slower"), "{out}");
         for second in [None, Some("b.json")] {

@@ -9,60 +9,59 @@ use crate::own::args::size;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What is timed: writing from the first file until everything is durable, and reading every byte once into a buffer of \
-its reader after the pool was opened again with cold caches; warm reads do that once more from the cache of the pool. \
-Comparing with the source is not timed. With fewer --threads than cores \
-everything is held to that many cores. A temporary pool is a nameless file: nothing is left behind, however the \
-command ends. docs/manual/bench.md tells more.
+Two times are measured. Writing begins with the first file and ends when everything is safe on the disk. Reading begins \
+with empty caches; every byte is read once. Then everything is read again and compared with the files; this is not timed. \
+With fewer --threads than cores, everything runs on so many cores. The temporary pool is a file without a name: nothing is \
+left behind, however the command ends. docs/manual/bench.md has more.
 
 Examples:
   cenote bench ~/photos
   cenote bench --compression off,lz4,zstd-3 --repeat 3 --report photos.html ~/photos
   cenote bench --social top.png --recordsize 128K,1M ~/photos")]
 pub struct Bench {
-    /// Compressions to measure; gzip perhaps with its engine, such as gzip-6@isal.
+    /// Compressions to measure, such as off,lz4,zstd-3. gzip can have its engine: gzip-6@isal.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub compression: Vec<String>,
     /// Record sizes to measure, such as 128K,1M.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     pub recordsize: Vec<u64>,
-    /// Compressions with record sizes, such as zstd-1:1M,lz4:128K, instead of all with all.
+    /// Compressions with record sizes, such as zstd-1:1M,lz4:128K. Only these are measured.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = pair, conflicts_with_all = ["compression", "recordsize"])]
     pub pair: Vec<(String, u64)>,
-    /// Numbers of threads to measure with; "sweep": 1, 2, 4 … all.
+    /// Numbers of threads to measure with. "sweep" is 1, 2, 4 … all.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = threads)]
     pub threads: Vec<Threads>,
-    /// Bytes to write, such as 1G,4G,16G: of the source or of several copies of it.
+    /// Bytes to write, such as 1G,4G,16G. Files that are less than that are written several times.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     pub total: Vec<u64>,
-    /// Runs of each; the median and the spread are reported.
+    /// Measure each setting N times: the median is shown, and how much the times differ.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: Option<u32>,
-    /// Bytes of changes that the pool gathers at most (zfs_dirty_data_max).
+    /// zfs_dirty_data_max of the pool: so much data goes into memory before writers have to wait.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub dirty_max: Option<u64>,
-    /// Hold the temporary pool to a device that writes so many bytes a second, such as 200M.
+    /// Measure as if the disk wrote no more bytes in a second than this, such as 200M.
     #[arg(long, value_name = "RATE", value_parser = bench::parse_rate, conflicts_with = "pool")]
     pub disk_write: Option<u64>,
     /// The same for reading.
     #[arg(long, value_name = "RATE", value_parser = bench::parse_rate, conflicts_with = "pool")]
     pub disk_read: Option<u64>,
-    /// Let the files come and go over a network that brings so many bytes a second, such as 110M.
+    /// Measure as if the files came over a network of so many bytes in a second, such as 110M.
     #[arg(long, value_name = "RATE", value_parser = bench::parse_rate)]
     pub network: Option<u64>,
-    /// Do the same work in this folder of another file system (may be repeated).
+    /// Also do the same work in this folder of another file system (may be repeated).
     #[arg(long, value_name = "DIR")]
     pub against: Vec<PathBuf>,
     /// Run a program on the mounted dataset and time it: "NAME: COMMAND with {dir} and {threads}" (may be repeated).
     #[arg(long, value_name = "STEP")]
     pub command: Vec<String>,
-    /// Compress the files as whole streams too (gzip, zstd).
+    /// Also compress each file as a whole, with gzip and zstd.
     #[arg(long)]
     pub streams: bool,
-    /// What to measure is in this file; other options come before it.
+    /// Read from this file what to measure. Options of the command line count more.
     #[arg(long, value_name = "FILE")]
     pub experiment: Option<PathBuf>,
-    /// Keep what was measured in this file, and go on from what it has.
+    /// Keep finished results in this file. After an interruption, the same command goes on from there.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// Write the results as a page (HTML in one file).
@@ -86,17 +85,19 @@ pub struct Bench {
     /// Write CPU and devices over time as CSV.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Where the temporary pool goes (the folder for temporary files unless given).
+    /// Show all columns of the table, however long the lines get.
+    #[arg(long)]
+    pub wide: bool,
+    /// Folder for the temporary pool. Unless given: the folder for temporary files.
     #[arg(long, value_name = "DIR", conflicts_with = "pool")]
     pub dir: Option<PathBuf>,
-    /// Measure in datasets of this pool instead of a temporary one. It must be exported, and found through -d: cenote -d
-    /// FILE bench --pool POOL.
+    /// Measure in datasets of this pool, not in a temporary one. It must be exported: cenote -d FILE bench --pool POOL.
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
-    /// Measure with data made on the spot, such as fastq:256M, fits:1G, sample (may be repeated).
+    /// Measure with generated data, such as fastq:256M, fits:1G, sample (may be repeated).
     #[arg(long, value_name = "KIND:SIZE", conflicts_with = "paths")]
     pub data: Vec<String>,
-    /// Files and folders to measure with; without any, the small sample that comes with cenote.
+    /// Files and folders to measure with. Without any: the small sample that comes with cenote.
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }

@@ -9,7 +9,8 @@ use crate::out::Console;
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
 
 /// Columns that a terminal which is too narrow does without, the first one first.
-const RANK: [&str; 6] = ["write time", "read time", "write CPU s", "read CPU s", "verified", "allocated"];
+const RANK: [&str; 7] =
+    ["compressratio", "write CPU s", "read CPU s", "write time", "read time", "verified", "space"];
 
 /// The lines of the table of runs, and the columns that were left out so that it fits into `width`.
 pub fn fitting(runs: &[Run], width: Option<usize>) -> (Vec<String>, Vec<&'static str>) {
@@ -39,6 +40,19 @@ pub fn fit(
         }
     }
     (table.lines(), left_out)
+}
+
+/// Says which columns the page was too narrow for.
+///
+/// # Errors
+/// Standard output is gone.
+pub fn say_left_out(left_out: &[&str], console: &mut Console) -> Result<(), Failure> {
+    match console.is_quiet() {
+        true => Ok(()),
+        false => {
+            console.sentence(&format!("Not shown: {}. Use --wide for all columns.", left_out.join(", ")))
+        }
+    }
 }
 
 fn remove(table: &mut Table, column: usize) {
@@ -81,7 +95,7 @@ pub fn print(console: &mut Console, table: &Table) -> Result<(), Failure> {
             None => console.line(&line)?,
         }
     }
-    if table.note.is_empty() { Ok(()) } else { console.line(&format!("({})", table.note)) }
+    if table.note.is_empty() { Ok(()) } else { console.sentence(&format!("({})", table.note)) }
 }
 
 /// A line cut at blanks into lines of at most `width` characters; all but the first are set in by `indent`.
