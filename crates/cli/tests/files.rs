@@ -382,6 +382,27 @@ fn unfinished(folder: &Path) -> usize {
 }
 
 /// Kills `cenote WORDS` after a moment, as a power cut would.
+#[test]
+fn a_copy_that_goes_on_does_not_go_below_the_earlier_one() {
+    let bed = Bed::with_tank(64, &[]);
+    fs::create_dir(bed.path("src")).expect("made");
+    ["a", "b"].iter().for_each(|name| fs::write(bed.path(&format!("src/{name}")), name).expect("made"));
+    // The first copy makes the destination.
+    bed.run(&["cp", "-rp", "src", "tank/fs:/copy"]).good();
+    bed.run(&["cp", "-rp", "tank/fs:/copy", "out"]).good();
+    for (from, to) in [("src", "tank/fs:/copy"), ("tank/fs:/copy", "out")] {
+        let refused = bed.run(&["cp", "-rp", "--resume", from, to]);
+        assert!(refused.status == 1 && refused.err.contains(&format!("give '{from}/.'")), "{refused:?}");
+        let whole = bed.run(&["cp", "-rp", "--resume", "--json", &format!("{from}/."), to]).objects();
+        assert_eq!((&whole[0]["files"], &whole[0]["skipped"]), (&0.into(), &2.into()));
+    }
+    assert_eq!(bed.list("tank/fs:/copy").len(), 3);
+    // Without a name in common there is no doubt.
+    bed.run(&["mkdir", "tank/fs:/empty"]).good();
+    bed.run(&["cp", "-rp", "--resume", "src", "tank/fs:/empty"]).good();
+    assert_eq!(bed.list("tank/fs:/empty/src").len(), 3);
+}
+
 fn killed(bed: &Bed, words: &[&str], after: Duration) {
     let mut child =
         bed.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");

@@ -160,11 +160,11 @@ fn a_policy_makes_one_snapshot_an_hour_and_removes_only_its_own() {
     let keep = ["snapshots", "--keep", "1y,1d", "-r", "tank/fs"];
     let mut dry = keep.to_vec();
     dry.push("-n");
-    // What exists is of this day, so nothing is due, and the newest of the day stays.
+    // What exists is of this day, so only the dataset below is due, and the newest of the day stays.
     let said = dated(&bed, &dry);
-    assert_eq!(said, ["would destroy tank/fs@old"]);
+    assert_eq!(said, ["would create tank/fs/sub@auto-NOW", "would destroy tank/fs@old"]);
     assert_eq!(names(&bed, "tank/fs").len(), 7);
-    assert_eq!(dated(&bed, &keep), ["destroyed tank/fs@old"]);
+    assert_eq!(dated(&bed, &keep), ["created tank/fs/sub@auto-NOW", "destroyed tank/fs@old"]);
     assert_eq!(dated(&bed, &keep), [""; 0]);
     zfs(&bed, "destroy -R tank/fs@cloned");
     zfs(&bed, "release keep tank/fs@held");
@@ -285,4 +285,45 @@ fn a_backup_in_a_folder_can_be_verified_and_received() {
     let none = bed.run(&["backup", "--verify", "./state"]);
     assert!(none.status == 1 && none.err.lines().count() == 1, "{none:?}");
     bed.expect_sound("tank");
+}
+
+#[test]
+fn the_snapshots_of_a_copy_are_pruned_and_none_is_made_there() {
+    let bed = bed_with_two();
+    let keep = |words: &[&str]| bed.run(&[&["snapshots", "--keep", "1h"], words].concat());
+    keep(&["-r", "tank/fs"]).good();
+    // A dataset that came later gets its own; the others have theirs.
+    zfs(&bed, "create tank/fs/new");
+    let said = keep(&["-r", "tank/fs"]).good();
+    assert!(said.lines().count() == 1 && said.starts_with("created tank/fs/new@auto-"), "{said}");
+    for _ in 0..2 {
+        bed.run(&["backup", "tank/fs", "usb/copy"]).good();
+    }
+    let before = names(&bed, "usb/copy");
+    let refused = keep(&["usb/copy"]);
+    assert!(refused.status == 1 && refused.err.contains("--prune"), "{refused:?}");
+    assert_eq!(names(&bed, "usb/copy"), before);
+    let said = keep(&["--prune", "usb/copy"]).good();
+    assert!(said.lines().all(|line| line.starts_with("destroyed usb/copy@")), "{said}");
+    let left = names(&bed, "usb/copy");
+    assert_eq!(left.iter().filter(|name| name.starts_with('@')).count(), 1, "{before:?} {left:?}");
+    // What is left is what the next backup starts from.
+    put(&bed, "tank/fs", "more");
+    bed.run(&["backup", "tank/fs", "usb/copy"]).good();
+    assert!(bed.run(&["cat", "usb/copy:/more"]).good().starts_with("tank/fs more"));
+    // A copy that is used as a dataset of its own has snapshots.
+    zfs(&bed, "inherit -r readonly usb/copy");
+    keep(&["usb/copy"]).good();
+    bed.expect_sound("usb");
+}
+
+#[test]
+fn a_backup_makes_no_folder_where_its_disk_is_not_mounted() {
+    let bed = bed_with_two();
+    let refused = bed.run(&["backup", "tank/fs", "./no/streams"]);
+    assert!(refused.status == 1 && refused.err.contains("is its disk mounted?"), "{refused:?}");
+    assert!(!bed.path("no").exists() && names(&bed, "tank/fs").iter().all(|name| !name.starts_with('@')));
+    // A name with a slash at its end is a folder.
+    bed.run(&["backup", "tank/fs", "streams/"]).good();
+    bed.run(&["backup", "--verify", "--json", "streams"]).good();
 }

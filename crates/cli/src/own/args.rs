@@ -23,7 +23,8 @@ take in the pool, and what is free where they go: outside a pool they take their
 
 A file has a temporary name (.cenote-PROCESS-NUMBER) until it is complete, so a copy that was killed leaves no half file under \
 a name of its own. Give the same command with --resume: files of the same size and time are skipped, as rsync does, and what \
-has a temporary name is removed. Without -p times are not kept: then a copy of the same size that is not older is skipped.
+has a temporary name is removed. Where the first copy has made DESTINATION, give the source as 'photos/.' then: else a copy in \
+it could be meant, and cenote asks. Without -p times are not kept: then a copy of the same size that is not older is skipped.
 
 With --dry-run --json each step is one object, and the summary is the last one.
 

@@ -6,6 +6,7 @@
 mod ahead;
 mod children;
 mod content;
+mod earlier;
 mod engine;
 mod error;
 mod facts;
@@ -166,6 +167,8 @@ fn copy(cp: &Cp, pools: &Pools, manner: Manner<'_>, console: &mut Console) -> Re
         Place::Local(path) => {
             let target = local_target(path, &sources, cp.sources.len())?;
             let sink = ToLocal::new(sources.len() > 1);
+            let shown = path.display().to_string();
+            earlier::not_below_it(&sink, &target, (&sources, &manner.policy), &shown)?;
             if cp.dry_run {
                 let top = path.as_os_str().as_bytes().to_vec();
                 return rehearse(cp, Rehearsal { sink: &sink, target, top }, sources, manner, console);
@@ -181,6 +184,7 @@ fn copy(cp: &Cp, pools: &Pools, manner: Manner<'_>, console: &mut Console) -> Re
                 .sharing(cp.reflink);
             let given = Given { sources: &sources, asked: cp.sources.len() };
             let target = pool_target(&sink, &fs, place, number, &given)?;
+            earlier::not_below_it(&sink, &target, (&sources, &manner.policy), &place.to_string())?;
             if cp.dry_run {
                 let top = place.to_string().into_bytes();
                 return rehearse(cp, Rehearsal { sink: &sink, target, top }, sources, manner, console);

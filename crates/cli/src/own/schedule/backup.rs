@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::chain::{Chain, Link};
 use super::existing::{Existing, datasets, snapshots_of};
-use super::{MADE_BY, name_now};
+use super::{BACKUP, MADE_BY, name_now};
 use crate::around::Surroundings;
 use crate::messages::Failure;
 use crate::out::{Console, counted};
@@ -25,12 +25,14 @@ const TAG: &str = "cenote-backup:";
 const TAG_MAX: usize = 200;
 /// What `zfs receive` says of a destination that is no longer what was sent to it.
 const CHANGED: &str = "has been modified";
+/// What `zfs receive` says of a pool without room.
+const FULL: &str = "out of space";
 
 /// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 SOURCE is a dataset: a snapshot of it is made and sent. Or it is a snapshot that is there already. DEST is a dataset, or a \
-folder, which is written with a slash or a dot at its beginning: /backup/home, ./home. The first time everything is sent, \
+folder, which is written with a slash or a dot at its beginning, or a slash at its end: /backup/home, ./home, home/. The first time everything is sent, \
 later what changed since the last time. A receive that was interrupted goes on where it was. A stream in a folder is read \
 back after it was written; one that was interrupted begins anew.
 
@@ -49,15 +51,15 @@ pub struct Backup {
     /// Send encrypted datasets as they are, without their keys.
     #[arg(short = 'w', long)]
     pub raw: bool,
-    /// Instead: read all streams of a folder again.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["recursive", "raw", "source", "destination"])]
-    pub verify: Option<PathBuf>,
+    /// Instead: read all streams of the folder SOURCE again.
+    #[arg(long, conflicts_with_all = ["recursive", "raw", "destination"])]
+    pub verify: bool,
     /// One JSON object for each snapshot that was sent, or each stream that was read again.
     #[arg(long)]
     pub json: bool,
-    /// A dataset, or a snapshot of it.
-    #[arg(value_name = "SOURCE", required_unless_present = "verify")]
-    pub source: Option<String>,
+    /// A dataset, or a snapshot of it; with --verify a folder.
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
     /// A dataset that does not exist yet or is the copy, or a folder.
     #[arg(value_name = "DEST", required_unless_present = "verify")]
     pub destination: Option<String>,
@@ -72,7 +74,8 @@ enum Destination {
 
 impl Destination {
     fn of(word: &str) -> Destination {
-        match word.starts_with(['/', '.']) {
+        // No dataset's name ends in a slash.
+        match word.starts_with(['/', '.']) || word.ends_with('/') {
             true => Destination::Folder(word.into()),
             false => Destination::Dataset(word.to_owned()),
         }
@@ -112,12 +115,11 @@ impl Destination {
 /// # Errors
 /// The source is not there. One of several datasets that cannot be sent is complained about.
 pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
-    if let Some(folder) = &args.verify {
-        return verify(folder, args.json, console);
+    let source = &args.source;
+    if args.verify {
+        return verify(Path::new(source), args.json, console);
     }
-    let (Some(source), Some(destination)) = (&args.source, &args.destination) else {
-        return Err(Failure::usage("missing source or destination"));
-    };
+    let Some(destination) = &args.destination else { return Err(Failure::usage("missing destination")) };
     let zfs = Zfs::new(around)?;
     let (top, given) = match source.split_once('@') {
         Some((dataset, name)) => (dataset, Some(name.to_owned())),
@@ -136,11 +138,18 @@ pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Resul
         Some(name) => name,
         None => make(&zfs, top, args.recursive)?,
     };
-    for dataset in &datasets {
+    for (at, dataset) in datasets.iter().enumerate() {
         let to = destination.below(&dataset[top.len()..]);
         let one = One { args, zfs: &zfs, dataset, name: &name, is_new, to };
-        if let Err(failure) = one.run(console) {
-            console.complain(failure)?;
+        let Err(failure) = one.run(console) else { continue };
+        let left = datasets.len() - at - 1;
+        match is_full(&failure) && left > 0 {
+            true => {
+                let after =
+                    format!("the destination is full: {} not sent", counted(left as u64, "more dataset"));
+                return Err(failure.hint(after));
+            }
+            false => console.complain(failure)?,
         }
     }
     Ok(())
@@ -148,7 +157,10 @@ pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Resul
 
 /// Refuses a destination below a dataset that does not exist, before a snapshot is made that nothing would remove.
 fn expect_place(zfs: &Zfs, top: &str, destination: &Destination) -> Result<(), Failure> {
-    let Destination::Dataset(name) = destination else { return Ok(()) };
+    let name = match destination {
+        Destination::Dataset(name) => name,
+        Destination::Folder(path) => return expect_folder_above(path),
+    };
     let above = name.rsplit_once('/').map_or(name.as_str(), |(above, _)| above);
     match zfs.read(&["list", "-H", "-o", "name", above]) {
         Ok(_) => Ok(()),
@@ -159,9 +171,23 @@ fn expect_place(zfs: &Zfs, top: &str, destination: &Destination) -> Result<(), F
     }
 }
 
+/// Refuses a new folder in one that does not exist: where a disk is not mounted, the backup would fill another one.
+fn expect_folder_above(path: &Path) -> Result<(), Failure> {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    match whole.parent() {
+        Some(above) if !whole.exists() && !above.is_dir() => {
+            let line =
+                format!("cannot back up to '{}': there is no folder '{}'", path.display(), above.display());
+            Err(Failure::refused(line)
+                .hint("nothing was changed; is its disk mounted? else make it with mkdir -p"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Makes the snapshot that is sent; gives its name behind the `@`.
 fn make(zfs: &Zfs, top: &str, recursive: bool) -> Result<String, Failure> {
-    let name = name_now("backup");
+    let name = name_now(BACKUP);
     let (full, mark) = (format!("{top}@{name}"), format!("{MADE_BY}={MAKER}"));
     let mut words = vec!["snapshot", "-o", &mark];
     words.extend(recursive.then_some("-r"));
@@ -314,7 +340,7 @@ impl One<'_> {
         if !received.status.success() {
             return Err(match sent {
                 Err(failure) if received.stderr.is_empty() => failure,
-                _ => said(&received.stderr),
+                _ => without_token(said(&received.stderr)),
             });
         }
         sent
@@ -442,6 +468,22 @@ impl One<'_> {
     }
 }
 
+/// Without the commands that would go on by hand with a stream that was interrupted: the next backup does it.
+fn without_token(failure: Failure) -> Failure {
+    let Failure::Refused(mut lines) = failure else { return failure };
+    let all = lines.len();
+    lines
+        .retain(|line| !line.contains("A resuming stream can be generated") && !line.contains("zfs send -t"));
+    let is_resumable = lines.len() < all;
+    let failure = Failure::Refused(lines);
+    if is_resumable { failure.hint("the next backup goes on where this one stopped") } else { failure }
+}
+
+/// Whether the destination has no room.
+fn is_full(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused(lines) if lines.iter().any(|line| line.contains(FULL)))
+}
+
 /// Whether an increment was refused because its destination has something of its own.
 fn is_changed_there(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused(lines) if lines.iter().any(|line| line.contains(CHANGED)))
@@ -467,9 +509,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slash_or_a_dot_makes_a_folder() {
+    fn a_slash_at_an_end_or_a_dot_in_front_makes_a_folder() {
         for (word, is_folder) in
-            [("/a", true), ("./a", true), ("..", true), ("tank/a", false), ("tank", false)]
+            [("/a", true), ("./a", true), ("..", true), ("a/", true), ("tank/a", false), ("tank", false)]
         {
             assert_eq!(matches!(Destination::of(word), Destination::Folder(_)), is_folder, "{word}");
         }

@@ -71,21 +71,30 @@ impl Link {
 pub(super) struct Chain {
     folder: PathBuf,
     pub links: Vec<Link>,
+    /// The folder, locked against another backup that would write into it.
+    _lock: Option<File>,
 }
 
 impl Chain {
-    /// The chain in a folder, which is made if it is missing and `make` is set.
+    /// The chain in a folder. With `make` it is for writing: the folder is made if it is missing, and what a killed backup left
+    /// unfinished in it is removed.
     ///
     /// # Errors
-    /// The folder cannot be made or read, or a note in it cannot be understood.
+    /// The folder cannot be made or read, another backup writes into it, or a note in it cannot be understood.
     pub(super) fn open(folder: &Path, make: bool) -> Result<Chain, Failure> {
         let failed = |error: io::Error| about("open", folder, &error);
+        let mut lock = None;
         if make {
             fs::create_dir_all(folder).map_err(failed)?;
+            lock = locked(folder).map_err(failed)?;
         }
         let mut links: Vec<Link> = Vec::new();
         for entry in fs::read_dir(folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
+            // Nothing else writes here, so a backup that was killed left it.
+            if lock.is_some() && is_unfinished(&path) {
+                fs::remove_file(&path).map_err(|error| about("remove", &path, &error))?;
+            }
             if path.extension().is_none_or(|ending| ending != "json") {
                 continue;
             }
@@ -100,7 +109,7 @@ impl Chain {
         if is_broken {
             return Err(Failure::refused(format!("two streams in '{}' have one number", folder.display())));
         }
-        Ok(Chain { folder: folder.to_owned(), links })
+        Ok(Chain { folder: folder.to_owned(), links, _lock: lock })
     }
 
     /// The chains in a folder and in the folders below it, where a recursive backup has those of the datasets below.
@@ -203,6 +212,24 @@ impl Chain {
     }
 }
 
+/// Locks a folder for writing; `None` on a file system that has no locks.
+fn locked(folder: &Path) -> io::Result<Option<File>> {
+    let file = File::open(folder)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(io::Error::other("another backup writes into it")),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Whether it is a stream or a note that did not become whole, by the names that [`Chain::add`] gives them.
+fn is_unfinished(path: &Path) -> bool {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
+    let (number, rest) = name.split_once('-').unwrap_or_default();
+    let is_ours = number.len() >= 4 && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_ours && rest.ends_with(&format!(".{PARTIAL}")) && !path.is_dir()
+}
+
 fn about(verb: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::refused(format!("cannot {verb} '{}': {}", path.display(), io_words(error)))
 }
@@ -260,6 +287,21 @@ mod tests {
         assert_eq!(again.links.iter().map(|link| again.verify(link)).collect::<Vec<_>>(), [Ok(()), Ok(())]);
         fs::write(again.folder.join(&again.links[1].file), "mare").expect("written");
         assert!(again.verify(&again.links[1]).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_backup_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("made");
+        let names =
+            ["0001-a.zfs-stream.partial", "0001-a.partial", "a.partial", "0001-a.zfs-stream", "x-a.partial"];
+        names.iter().for_each(|name| fs::write(folder.path().join(name), "half").expect("written"));
+        let chain = Chain::open(folder.path(), true).expect("opened");
+        let left: Vec<bool> = names.iter().map(|name| folder.path().join(name).exists()).collect();
+        assert_eq!(left, [false, false, true, true, true]);
+        let Err(Failure::Refused(lines)) = Chain::open(folder.path(), true) else { panic!("opened twice") };
+        assert!(lines[0].contains("another backup writes into it"), "{lines:?}");
+        drop(chain);
+        Chain::open(folder.path(), true).expect("opened again");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::existing::{Existing, datasets, snapshots_of};
 use super::policy::Policy;
-use super::{MADE_BY, name_now};
+use super::{AUTO, BACKUP, MADE_BY, is_named, name_now};
 use crate::around::Surroundings;
 use crate::messages::Failure;
 use crate::out::Console;
@@ -27,9 +27,14 @@ policy), and removes those that the policy no longer keeps. For each period it k
 last parts that have one. It removes only snapshots that it made itself. Held snapshots stay, and so does the last one \
 that a backup has sent: 'cenote backup' holds it.
 
+In a copy that 'cenote backup' fills no snapshot may be made, or the next backup would be refused. There, --prune removes those \
+that the policy no longer keeps: the ones that this command and 'cenote backup' made in the source, by their names. The newest \
+one always stays.
+
 Examples:
   cenote snapshots --keep 24h,30d,12m -r tank/home
   cenote snapshots --keep 7d,4w --dry-run tank/home
+  cenote snapshots --prune --keep 30d,12m -r usb/home
   systemctl enable --now cenote-snapshots@tank-home.timer")]
 pub struct Snapshots {
     /// How many to keep of which period: h, d, w, m, y for hours, days, weeks, months, years.
@@ -38,6 +43,9 @@ pub struct Snapshots {
     /// The datasets below it, too. All get the new snapshot in the same transaction group.
     #[arg(short, long)]
     pub recursive: bool,
+    /// Make no snapshot, only remove old ones: for the copy that a backup has made.
+    #[arg(long)]
+    pub prune: bool,
     /// Say what would be made and removed, and do nothing.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -61,14 +69,18 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
     let zone = TimeZone::system();
     let now = Timestamp::now().as_second();
     let datasets = datasets(&zfs, &args.dataset, args.recursive)?;
-    let made = make(args, &zfs, (now, &zone), console)?;
+    let made = match args.prune {
+        true => Vec::new(),
+        false => make(args, &zfs, &datasets, console)?,
+    };
     let mut removed: Vec<String> = Vec::new();
     for dataset in &datasets {
         let mut ours = snapshots_of(&zfs, dataset)?;
-        ours.retain(is_ours);
+        ours.retain(|one| is_ours(one) || args.prune && is_sent(one));
         let mut times: Vec<i64> = ours.iter().map(|one| one.created).collect();
         // Without a real one, the snapshot that would be made takes its place in the policy.
-        times.extend((args.dry_run && made.is_some()).then_some(now));
+        let is_made = made.iter().any(|full| full.split_once('@').is_some_and(|(of, _)| of == dataset));
+        times.extend((args.dry_run && is_made).then_some(now));
         let kept = args.keep.kept(&times, &zone);
         let old = ours.iter().enumerate().filter(|(at, one)| !kept.contains(at) && is_free(one));
         let old: Vec<&Existing> = old.map(|(_, one)| one).collect();
@@ -84,39 +96,51 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
         }
     }
     if args.json {
-        let made: Vec<String> = match &made {
-            Some(name) => datasets.iter().map(|dataset| format!("{dataset}@{name}")).collect(),
-            None => Vec::new(),
-        };
         let all = json!({ "schema": 1, "dry_run": args.dry_run, "created": made, "destroyed": removed });
         console.line(&all.to_string())?;
     }
     Ok(())
 }
 
-/// Makes the snapshot that is due; gives its name behind the `@`.
+/// Makes the snapshots that are due, all in one transaction group; gives their whole names. A dataset that is new gets its first
+/// one, though those beside it have theirs.
 fn make(
     args: &Snapshots,
     zfs: &Zfs,
-    (now, zone): (i64, &TimeZone),
+    datasets: &[String],
     console: &mut Console,
-) -> Result<Option<String>, Failure> {
-    let mut last = snapshots_of(zfs, &args.dataset)?;
-    last.retain(is_ours);
-    if !args.keep.is_due(last.last().map(|one| one.created), now, zone) {
-        return Ok(None);
+) -> Result<Vec<String>, Failure> {
+    let (now, zone) = (Timestamp::now().as_second(), TimeZone::system());
+    let name = name_now(AUTO);
+    let mut due = Vec::new();
+    for dataset in datasets {
+        let there = snapshots_of(zfs, dataset)?;
+        if let Some(copied) = there.iter().find(|one| is_copied(one))
+            && zfs.read(&["get", "-H", "-o", "value", "readonly", dataset])?.trim() == "on"
+        {
+            let line =
+                format!("'{dataset}' is a copy that 'cenote backup' fills: it has '@{}'", copied.name());
+            return Err(Failure::refused(line)
+                .hint("a snapshot of its own would stop the next backup; --prune removes old ones there"));
+        }
+        let last = there.iter().rfind(|one| is_ours(one));
+        if args.keep.is_due(last.map(|one| one.created), now, &zone) {
+            due.push(format!("{dataset}@{name}"));
+        }
     }
-    let name = name_now("auto");
-    let full = format!("{}@{name}", args.dataset);
+    if due.is_empty() {
+        return Ok(due);
+    }
     if !args.dry_run {
         let mark = format!("{MADE_BY}={MAKER}");
         let mut words = vec!["snapshot", "-o", &mark];
-        words.extend(args.recursive.then_some("-r"));
-        words.push(&full);
+        words.extend(due.iter().map(String::as_str));
         zfs.read(&words)?;
     }
-    told(args, if args.dry_run { "would create" } else { "created" }, &full, console)?;
-    Ok(Some(name))
+    for full in &due {
+        told(args, if args.dry_run { "would create" } else { "created" }, full, console)?;
+    }
+    Ok(due)
 }
 
 fn told(args: &Snapshots, what: &str, full: &str, console: &mut Console) -> Result<(), Failure> {
@@ -128,6 +152,17 @@ fn told(args: &Snapshots, what: &str, full: &str, console: &mut Console) -> Resu
 
 fn is_ours(one: &Existing) -> bool {
     one.made_by.as_deref() == Some(MAKER)
+}
+
+/// Whether it came with a backup: its name is one that a backup gives, and none made it here. A copy is read-only as well, until
+/// it is restored to be used.
+fn is_copied(one: &Existing) -> bool {
+    one.made_by.is_none() && is_named(one.name(), BACKUP)
+}
+
+/// Whether this command or a backup made it in the source of a copy.
+fn is_sent(one: &Existing) -> bool {
+    one.made_by.is_none() && [AUTO, BACKUP].iter().any(|prefix| is_named(one.name(), prefix))
 }
 
 /// Whether nothing needs it.
