@@ -12,6 +12,7 @@
 use pool::props::number::{nice, nice_bytes};
 
 use crate::advise::{Candidate, FREE_TIME, Goal, LZ4_TOLERANCE, Reason, Workload, choose_among};
+use crate::page::first_upper;
 use crate::plan::{DEFAULT_RECORDSIZE, setting_words};
 use crate::report::{conditions, under};
 use crate::saving::{relative_size, time};
@@ -136,12 +137,6 @@ fn sizes(run: &Run, measured: &[&Run]) -> String {
         nice_bytes(run.allocated_bytes),
         off.map(|off| format!(" ({} with off)", nice_bytes(off.allocated_bytes))).unwrap_or_default(),
     )
-}
-
-/// A text whose first letter is a capital.
-pub(crate) fn first_upper(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The measured settings do not show that data does not compress: there is only one, or none that compresses hard.

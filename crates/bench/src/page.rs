@@ -203,6 +203,12 @@ fn drawn(chart: &Chart, index: usize) -> Markup {
     }
 }
 
+/// A text whose first letter is a capital.
+pub(crate) fn first_upper(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use super::dedup::Dedup;
 use super::layout::Layout;
 use super::model::{Burst, Flow, Target};
 use super::published::TableAdvice;
-use super::stored::{Now, Origin};
+use super::stored::{Now, Origin, per_cent};
 use crate::{Machine, Table};
 
 /// Version of the JSON form.
@@ -450,9 +450,4 @@ impl Advice {
 /// What stands where a recommendation would.
 pub(super) fn no_recommendation(doubt: &str) -> String {
     format!("No recommendation: {doubt}. The default, compression=lz4, is a safe choice.")
-}
-
-/// A part in per cent, never −0.
-pub(crate) fn per_cent(part: f64) -> f64 {
-    (100.0 * part).round() + 0.0
 }

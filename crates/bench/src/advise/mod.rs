@@ -197,7 +197,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     let asked = configurations(question)?;
     let configurations = with_off(&asked);
     let settings = configurations.iter().map(setting).collect::<Result<Vec<Setting>>>()?;
-    let piece = settings.iter().map(|setting| group::piece_bytes(setting.recordsize)).max().unwrap_or(0);
+    let piece = group::piece_bytes(settings.iter().map(|setting| setting.recordsize).max().unwrap_or(0));
 
     let surveyed = started + part(SURVEY_PART);
     let mut material = gather(question, subjects, piece as usize, surveyed, watch)?;
@@ -225,18 +225,16 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     let others_cpu = others_share(&sampler.finish(), cpus());
     notes.extend(others_cpu.and_then(|share| busy(share, None)));
 
-    let (configurations, asked) = (&configurations[..], asked.len());
+    let (bytes, configurations, asked) = (material.bytes as f64, &configurations[..], asked.len());
     let whole = Whole { question, configurations, asked, groups: &groups, target: &target };
-    let bytes = material.bytes as f64;
     let outlook = whole.rows(&metadata, bytes, &|_: &Stratum| true);
     let picks = whole.picks(&outlook);
     let kinds = whole.kinds(&metadata, bytes, &picks[0]);
     notes.extend(whole.remarks(&outlook.rows, &picks[0], bytes));
     let doubt = rows::doubt(&outlook.rows, &picks[0], bytes);
-    let picked = outlook.rows.iter().find(|row| rows::is_row(row, &picks[0])).filter(|_| doubt.is_none());
-    let now = question.stored.clone().map(|stored| Now::beside(stored, picked));
+    let recommended = rows::predicted(&outlook.rows, &picks[0]).filter(|_| doubt.is_none());
+    let now = question.stored.clone().map(|stored| Now::beside(stored, recommended));
     let dedup = deduplication(&whole, &material, &settings, &picks[0], watch)?;
-    let sample = sample(&material, &groups, question.seed, started.elapsed());
     Ok(Advice {
         schema: SCHEMA,
         form: "advice".to_owned(),
@@ -244,7 +242,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
         machine: machine(folder.as_deref(), &material),
         subject: material.subject.clone(),
         dataset: question.dataset.clone(),
-        sample,
+        sample: sample(&material, &groups, question.seed, started.elapsed()),
         target,
         layout: question.layout,
         layout_from: question.layout_from,

@@ -2,12 +2,12 @@
 
 use pool::props::number::{nice, nice_bytes};
 
-use super::answer::{Advice, Pick, RATIO_MEANS, Row, no_recommendation, per_cent};
+use super::answer::{Advice, Pick, RATIO_MEANS, Row, no_recommendation};
 use super::rows::is_row;
+use super::stored::per_cent;
 use crate::Figures;
-use crate::advice::first_upper;
 use crate::figures::{Axis, Chart, Grid, Kind, Series, Table, alike_records};
-use crate::page::Page;
+use crate::page::{Page, first_upper};
 use crate::pareto;
 use crate::report::QUESTION;
 

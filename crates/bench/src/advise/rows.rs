@@ -3,12 +3,13 @@
 use pool::props::number::{nice, nice_bytes};
 
 use super::Question;
-use super::answer::{Kind, Pick, Row, per_cent};
+use super::answer::{Kind, Pick, Row};
 use super::choose::{Candidate, FREE_TIME, Goal, Workload, choose, front};
 use super::estimate::Estimate;
 use super::group::Group;
 use super::metadata::Metadata;
 use super::model::{Load, Target};
+use super::stored::per_cent;
 use super::strata::Stratum;
 use crate::configuration::SOME_DATASET;
 use crate::{Configuration, Limit, shell_word};
@@ -369,8 +370,13 @@ pub(super) fn is_row(row: &Row, pick: &Pick) -> bool {
     row.compression == pick.compression && row.recordsize == pick.recordsize
 }
 
+/// Bytes that the data would take as picked, and half of the width of their interval as a part of them.
+pub(super) fn predicted(rows: &[Row], pick: &Pick) -> Option<(f64, f64)> {
+    rows.iter().find(|row| is_row(row, pick)).map(|row| (row.used_bytes, half_width(row)))
+}
+
 /// Half of the interval that holds the ratio of a row with 95 %, as a part of the ratio.
-pub(super) fn half_width(row: &Row) -> f64 {
+fn half_width(row: &Row) -> f64 {
     0.5 * (row.ratio_high - row.ratio_low) / row.compressratio
 }
 

@@ -6,9 +6,6 @@
 use pool::props::number::{nice, nice_bytes};
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Row, per_cent};
-use super::rows::half_width;
-
 /// A smaller part of what the data takes is no difference, however exact the prediction is.
 const NO_DIFFERENCE: f64 = 0.01;
 
@@ -65,15 +62,16 @@ pub struct Now {
 }
 
 impl Now {
-    /// A dataset beside `row`, which is picked; `None` if nothing is recommended.
-    pub(super) fn beside(stored: Stored, row: Option<&Row>) -> Now {
+    /// A dataset beside what is recommended: the bytes that it would take, and half of the width of their interval as a part
+    /// of them. `None` if nothing is recommended.
+    pub(super) fn beside(stored: Stored, recommended: Option<(f64, f64)>) -> Now {
         let known = stored.referenced_bytes.filter(|bytes| *bytes > 0 && stored.copies == 1);
-        let both = known.zip(row).map(|(bytes, row)| (bytes as f64, row.used_bytes));
+        let both = known.zip(recommended).map(|(bytes, (then, _))| (bytes as f64, then));
         Now {
             predicted_bytes: both.map(|(_, then)| then),
             saved_bytes: both.map(|(now, then)| now - then),
             saved_part: both.map(|(now, then)| (now - then) / now),
-            half_width: row.map_or(0.0, half_width),
+            half_width: recommended.map_or(0.0, |(_, half_width)| half_width),
             stored,
         }
     }
@@ -101,6 +99,11 @@ impl Now {
             per_cent(part.abs())
         )
     }
+}
+
+/// A part in per cent, never −0.
+pub(super) fn per_cent(part: f64) -> f64 {
+    (100.0 * part).round() + 0.0
 }
 
 #[cfg(test)]
