@@ -19,6 +19,7 @@ mod json;
 mod key_bytes;
 mod messages;
 pub mod mount_helper;
+mod near;
 mod open;
 pub mod out;
 pub mod own;

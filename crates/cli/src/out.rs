@@ -16,6 +16,9 @@ use std::os::fd::AsFd;
 /// Exit status of a command whose reader went away, as shells report a death by SIGPIPE.
 pub const PIPE_CLOSED: u8 = 141;
 
+/// Failures whose first lines are kept.
+const COMPLAINTS_MAX: usize = 3;
+
 /// Columns of a terminal that does not tell.
 const USUAL_COLUMNS: usize = 80;
 
@@ -24,6 +27,8 @@ pub struct Console<'a> {
     out: Shown<BufWriter<Box<dyn Write + 'a>>>,
     err: Shown<Box<dyn Write + 'a>>,
     failed: bool,
+    /// First lines of what failed for one of several operands.
+    complaints: Vec<String>,
     quiet: bool,
     /// Columns of the terminal that standard output is.
     width: Option<usize>,
@@ -31,6 +36,8 @@ pub struct Console<'a> {
     remark_width: Option<usize>,
     /// Standard output takes colours.
     colour: bool,
+    /// Columns of a line of help.
+    help_width: usize,
 }
 
 /// The beginnings and the end of coloured text.
@@ -63,7 +70,17 @@ impl<'a> Console<'a> {
         let (out, err): (BufWriter<Box<dyn Write + 'a>>, Box<dyn Write + 'a>) =
             (BufWriter::new(Box::new(out)), Box::new(err));
         let (out, err) = (Shown { to: out, terminal: false }, Shown { to: err, terminal: false });
-        Console { out, err, failed: false, quiet: false, width: None, remark_width: None, colour: false }
+        Console {
+            out,
+            err,
+            failed: false,
+            complaints: Vec::new(),
+            quiet: false,
+            width: None,
+            remark_width: None,
+            colour: false,
+            help_width: USUAL_COLUMNS,
+        }
     }
 
     /// Whether standard output is a terminal.
@@ -106,6 +123,26 @@ impl<'a> Console<'a> {
         self.width
     }
 
+    /// How many columns a line of help may have.
+    #[must_use]
+    pub fn helping(mut self, width: usize) -> Console<'a> {
+        self.help_width = width;
+        self
+    }
+
+    /// How many columns a line of help may have, also where standard output is no terminal.
+    pub fn help_width(&self) -> usize {
+        self.help_width
+    }
+
+    /// Prints a text of help, wrapped at blanks.
+    ///
+    /// # Errors
+    /// As [`Console::line`].
+    pub fn help(&mut self, text: &str) -> Result<(), Failure> {
+        wrap::fitting(text.trim_end(), Some(self.help_width)).iter().try_for_each(|line| self.line(line))
+    }
+
     /// Prints a sentence that is the answer: in colour where standard output takes it, and wrapped there as [`Console::sentence`].
     ///
     /// # Errors
@@ -138,6 +175,11 @@ impl<'a> Console<'a> {
     pub fn quiet(mut self, quiet: bool) -> Console<'a> {
         self.quiet = quiet;
         self
+    }
+
+    /// As [`Console::quiet`].
+    pub fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
     }
 
     /// Whether results and errors are all that is printed.
@@ -220,12 +262,21 @@ impl<'a> Console<'a> {
     /// Reports why one operand failed. The command continues and ends with status 1.
     pub fn complain(&mut self, failure: Failure) -> Result<(), Failure> {
         match failure {
-            Failure::Refused(lines) => lines.iter().for_each(|line| self.remark(line)),
+            Failure::Refused(lines) => {
+                lines.iter().for_each(|line| self.remark(line));
+                let room = COMPLAINTS_MAX - self.complaints.len();
+                self.complaints.extend(lines.into_iter().take(room.min(1)));
+            }
             Failure::Ended(_) => {}
             other => return Err(other),
         }
         self.failed = true;
         Ok(())
+    }
+
+    /// First lines of the first few failures that the command went on after.
+    pub fn take_complaints(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.complaints)
     }
 
     /// Whether any operand failed so far.
@@ -265,7 +316,23 @@ pub fn standard() -> Console<'static> {
     let width = columns_of(&io::stdout());
     let console = Console::new(io::stdout(), io::stderr()).on_terminal(terminal).watched(watched);
     let console = console.remark_width(columns_of(&io::stderr()));
+    let console = console.helping(help_width());
     console.width(width).coloured(terminal && wants_colour(|name| std::env::var_os(name)))
+}
+
+/// How many columns a line of help may have: `COLUMNS` if it is set, else those of the terminal, else 80.
+pub fn help_width() -> usize {
+    help_width_of(std::env::var("COLUMNS").ok().as_deref(), columns_of(&io::stdout()))
+}
+
+fn help_width_of(told: Option<&str>, terminal: Option<usize>) -> usize {
+    let told = told.and_then(|text| text.trim().parse::<usize>().ok()).filter(|columns| *columns > 0);
+    told.or(terminal).unwrap_or(USUAL_COLUMNS).max(wrap::NARROW)
+}
+
+/// Whether the terminal takes no more than lines of text: nothing on it can be drawn again.
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// How many columns the terminal behind a file has; `None` if it is no terminal.
@@ -381,6 +448,21 @@ mod tests {
         assert_eq!(ended, Err(Failure::PipeClosed));
         assert_eq!(console.finish(ended, String::new), PIPE_CLOSED);
         assert!(err.is_empty());
+    }
+
+    #[test]
+    fn help_is_as_wide_as_columns_say_then_the_terminal_then_80() {
+        assert_eq!(help_width_of(Some("60"), Some(120)), 60);
+        assert_eq!((help_width_of(Some("x"), Some(120)), help_width_of(None, Some(120))), (120, 120));
+        assert_eq!((help_width_of(None, None), help_width_of(Some("3"), None)), (80, wrap::NARROW));
+        let mut out = Vec::new();
+        let mut console = Console::new(&mut out, io::sink()).helping(30);
+        console.help("\tlist [-r] [-o PROPERTY[,PROPERTY]…] [DATASET]…\n").expect("printed");
+        console.finish(Ok(()), String::new);
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            "\tlist [-r]\n\t  [-o PROPERTY[,PROPERTY]…]\n\t  [DATASET]…\n"
+        );
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 use std::ffi::OsString;
 
+use pool::props::{Access, Property};
+
 use crate::args::{self, ArgError};
 use crate::around::Surroundings;
 use crate::command::{Call, Command, Program};
@@ -13,7 +15,7 @@ use crate::compat::{self, version};
 use crate::forward;
 use crate::messages::Failure;
 use crate::out::Console;
-use crate::suggest;
+use crate::{near, suggest, wrap};
 
 /// Runs `zfs` or `zpool`. Names of datasets and properties are ASCII and paths given to these two are kept in
 /// text structures on disk, so arguments must be UTF-8.
@@ -35,14 +37,16 @@ pub fn run(
 
 /// Carries out a command line; `words` are those after the program's name. Gives the exit status.
 fn main(program: Program, words: &[String], around: &Surroundings, mut console: Console) -> u8 {
+    let typed = words;
+    let words = quieted(words, &mut console);
     let Some((word, rest)) = words.split_first() else {
         return console.finish(Err(Failure::usage("missing command")), || usage(program));
     };
     let mut about = None;
-    let mut is_help_asked = false;
+    let mut is_usage_asked = false;
     let ended = match word.as_str() {
         "-?" | "--help" | "-h" | "help" if rest.is_empty() || word != "help" => {
-            console.line(usage(program).trim_end())
+            help(program, &[], &mut console)
         }
         "help" => help(program, rest, &mut console),
         "--version" | "-V" => version::print(&mut console),
@@ -51,31 +55,46 @@ fn main(program: Program, words: &[String], around: &Surroundings, mut console: 
             Some(command) => {
                 about = Some(command);
                 let whole = around.served.as_ref().and_then(|served| served.whole()).map(str::to_owned);
-                let line = whole.unwrap_or_else(|| format!("{} {}", program.name(), words.join(" ")));
+                let line = whole.unwrap_or_else(|| format!("{} {}", program.name(), typed.join(" ")));
                 let carry_out = |args| {
                     let call = Call { command, args, around, line };
-                    forward::or_here(&call, words, &mut console)
+                    forward::or_here(&call, &words, &mut console)
                 };
                 match (args::parse(command.options, rest, around.posix), command.scripts) {
                     (Err(ArgError::MissingArgument(option)), Some(list)) if option == "c" => {
                         list(&mut console, command.name)
                     }
+                    (Err(ArgError::Help), _) => console.help(&command.help()),
                     (parsed, _) => {
-                        is_help_asked = matches!(parsed, Err(ArgError::Help));
-                        parsed.map_err(misread).and_then(carry_out)
+                        is_usage_asked = matches!(parsed, Err(ArgError::Usage));
+                        parsed.map_err(Failure::from).and_then(carry_out)
                     }
                 }
             }
         },
     };
     let ended = match about {
-        Some(command) if console.is_watched() => {
-            ended.map_err(|failure| suggest::with_suggestion(failure, program, command, rest))
+        Some(command) => {
+            near::told(ended, |line| suggest::of_line(line, program, command, rest), around, &mut console)
         }
-        _ => ended,
+        None => ended,
     };
-    let text = |command: &Command| if is_help_asked { command.help() } else { command.usage() };
+    let text = |command: &Command| if is_usage_asked { command.help() } else { command.usage() };
     console.finish(ended, || about.map_or_else(|| usage(program), text))
+}
+
+/// The words of a command line without `-q` and `--quiet` before the command. Where it is to be quiet, the word behind the
+/// command tells a server.
+fn quieted(words: &[String], console: &mut Console) -> Vec<String> {
+    let before = words.iter().take_while(|word| ["-q", "--quiet"].contains(&word.as_str())).count();
+    let mut kept = words[before..].to_vec();
+    let behind = kept.iter().skip(1).take_while(|word| *word != "--").any(|word| word == args::QUIET);
+    console.set_quiet(console.is_quiet() || before > 0 || behind);
+    let is_command = kept.first().is_some_and(|word| !word.starts_with('-') && word != "help");
+    if console.is_quiet() && !behind && is_command {
+        kept.insert(1, args::QUIET.to_owned());
+    }
+    kept
 }
 
 /// The answer to a word that is no subcommand: the same one of the other program, the nearest subcommand when one is near, else
@@ -88,6 +107,12 @@ fn unrecognized(program: Program, word: &str, console: &mut Console) -> Failure 
         (None, "-d") => format!("'-d DIR|FILE' stands before the program: 'cenote -d DIR|FILE {name} …'"),
         (None, _) => match nearest(program, word) {
             Some(near) => format!("did you mean '{name} {near}'?"),
+            None if suggest::nearest(word, [PROPERTIES].into_iter()).is_some() => {
+                format!("did you mean '{name} help {PROPERTIES}'?")
+            }
+            None if suggest::nearest(word, ["help"].into_iter()).is_some() => {
+                format!("did you mean '{name} help'?")
+            }
             None => return Failure::usage(first),
         },
     };
@@ -96,35 +121,71 @@ fn unrecognized(program: Program, word: &str, console: &mut Console) -> Failure 
     Failure::Ended(2)
 }
 
-fn misread(error: ArgError) -> Failure {
-    match error {
-        // A long option that wants an argument is named as it was typed.
-        ArgError::Help => Failure::usage(""),
-        error => error.into(),
-    }
-}
+/// The topic of help that is no command.
+pub const PROPERTIES: &str = "properties";
+/// Columns for the name of a property.
+const NAME: usize = 24;
 
-/// `help COMMAND` and `help properties`.
-fn help(program: Program, topics: &[String], console: &mut Console) -> Result<(), Failure> {
+/// `help`, `help COMMAND` and `help properties`.
+///
+/// # Errors
+/// There is no such command; standard output is gone.
+pub fn help(program: Program, topics: &[String], console: &mut Console) -> Result<(), Failure> {
+    if topics.is_empty() {
+        let examples: String = examples(program).iter().map(|line| format!("  {line}\n")).collect();
+        return console.help(&format!("{}\nExamples:\n{examples}", usage(program)));
+    }
     for topic in topics {
-        match (topic.as_str(), program) {
-            ("properties", Program::Zfs) => {
-                for p in pool::props::dataset::VISIBLE {
-                    console.line(&format!("\t{:<24} {}", p.name, p.summary))?;
-                }
-            }
-            ("properties", Program::Zpool) => {
-                for p in pool::props::pool::VISIBLE {
-                    console.line(&format!("\t{:<24} {}", p.name, p.summary))?;
-                }
-            }
-            (word, program) => match compat::command(program, word) {
-                Some(command) => console.line(command.help().trim_end())?,
-                None => return Err(unrecognized(program, word, console)),
-            },
+        match (topic.as_str(), program, compat::command(program, topic)) {
+            (_, _, Some(command)) => console.help(&command.help())?,
+            (PROPERTIES, Program::Zfs, _) => properties(pool::props::dataset::VISIBLE, console)?,
+            (PROPERTIES, Program::Zpool, _) => properties(pool::props::pool::VISIBLE, console)?,
+            _ => return Err(unrecognized(program, topic, console)),
         }
     }
     Ok(())
+}
+
+/// Prints a table of properties with their values.
+///
+/// # Errors
+/// Standard output is gone.
+pub fn properties(table: &[Property], console: &mut Console) -> Result<(), Failure> {
+    for property in table {
+        let (first, next) = (format!("  {:<NAME$} ", property.name), " ".repeat(NAME + 3));
+        let text = format!("{}{}", property.summary, access(property.access));
+        let lines = wrap::lines(&text, console.help_width(), (&first, &next));
+        lines.iter().try_for_each(|line| console.line(line))?;
+    }
+    Ok(())
+}
+
+/// What the table says of a property that a user cannot simply set.
+const fn access(access: Access) -> &'static str {
+    match access {
+        Access::ReadOnly => " (read-only)",
+        Access::CreateOnly => " (only when it is created)",
+        Access::Inherit => " (inherited)",
+        Access::Set => "",
+    }
+}
+
+/// Whole command lines of a program, for its help and its manual page.
+pub const fn examples(program: Program) -> &'static [&'static str] {
+    match program {
+        Program::Zfs => &[
+            "zfs create -o compression=zstd tank/home",
+            "zfs snapshot -r tank@monday",
+            "zfs list -t all -o name,used,refer",
+            "zfs send tank/home@monday | zfs receive backup/home",
+        ],
+        Program::Zpool => &[
+            "zpool create tank /srv/tank.img",
+            "zpool status tank",
+            "zpool import -d /srv tank",
+            "zpool scrub -w tank",
+        ],
+    }
 }
 
 /// The subcommand that `word` is most likely a misspelling of, if any is near.
@@ -140,10 +201,14 @@ pub fn usage(program: Program) -> String {
     }
     text.push_str(match program {
         Program::Zfs => {
-            "\nA dataset is named pool[/component]…, a snapshot dataset@name, a bookmark dataset#name.\n\
+            "\nErrors and results only: zfs -q COMMAND, or --quiet behind the command.\n\
+             A dataset is named pool[/component]…, a snapshot dataset@name, a bookmark dataset#name.\n\
              Properties and their values: zfs help properties\n"
         }
-        Program::Zpool => "\nProperties and their values: zpool help properties\n",
+        Program::Zpool => {
+            "\nErrors and results only: zpool -q COMMAND, or --quiet behind the command.\n\
+             Properties and their values: zpool help properties\n"
+        }
     });
     text
 }
@@ -171,6 +236,8 @@ mod tests {
             (Program::Zfs, "help lsit", "zfs list"),
             (Program::Zfs, "scrub", "zpool scrub"),
             (Program::Zpool, "snapshot", "zfs snapshot"),
+            (Program::Zfs, "help propertis", "zfs help properties"),
+            (Program::Zfs, "hlep", "zfs help"),
         ] {
             let (status, out, err) = call(program, word);
             let typed = word.rsplit(' ').next().unwrap();
@@ -207,9 +274,11 @@ mod tests {
         let (status, out, _) = call(Program::Zfs, "help rollback");
         assert_eq!(status, 0);
         assert!(out.contains("\nExamples:\n  zfs rollback tank/home@monday\n"), "{out}");
-        let (status, _, err) = call(Program::Zfs, "rollback --help");
-        assert_eq!(status, 2);
-        assert!(err.contains("  zfs rollback tank/home@monday\n"), "{err}");
+        for asked in ["rollback --help", "rollback -h"] {
+            let (status, out, err) = call(Program::Zfs, asked);
+            assert_eq!((status, err.as_str()), (0, ""), "{asked}");
+            assert!(out.contains("  zfs rollback tank/home@monday\n"), "{out}");
+        }
         let (status, _, err) = call(Program::Zfs, "rollback -z");
         assert_eq!(status, 2);
         assert!(err.contains("usage:") && !err.contains("Examples:"), "{err}");
@@ -240,6 +309,19 @@ mod tests {
             let (status, out, err) = call(Program::Zpool, word);
             assert!(status == 0 && err.is_empty() && out.starts_with("usage: zpool"), "{word}");
         }
+        let topics = |program| {
+            let of_commands =
+                compat::commands(program).iter().map(|command| format!("{} --help", command.name));
+            of_commands.chain(["help".to_owned(), "help properties".to_owned()])
+        };
+        for (program, line) in
+            Program::ALL.into_iter().flat_map(|program| topics(program).map(move |line| (program, line)))
+        {
+            let (status, out, err) = call(program, &line);
+            assert!(status == 0 && err.is_empty() && !out.is_empty(), "{line}");
+            let columns = |line: &str| line.chars().count() + 7 * line.matches('\t').count();
+            assert_eq!(out.lines().find(|line| columns(line) > 80), None, "{} {line}", program.name());
+        }
         let (status, out, _) = call(Program::Zpool, "help create");
         assert!(status == 0 && out.contains("create [-dfn]"));
         for word in ["version", "--version", "-V"] {
@@ -250,6 +332,28 @@ mod tests {
         assert!(
             call(Program::Zfs, "version -j").1.starts_with(r#"{"output_version":{"command":"zfs version""#)
         );
+    }
+
+    #[test]
+    fn zfs_and_zpool_can_be_quiet() {
+        for (line, kept, is_quiet) in [
+            ("-q list tank", "list --quiet tank", true),
+            ("--quiet", "", true),
+            ("list --quiet tank", "list --quiet tank", true),
+            ("list -- --quiet", "list -- --quiet", false),
+            ("-q help list", "help list", true),
+        ] {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let mut console = Console::new(std::io::sink(), std::io::sink());
+            assert_eq!(quieted(&words, &mut console).join(" "), kept);
+            assert_eq!(console.is_quiet(), is_quiet, "{line}");
+        }
+        let words = ["--quiet".to_owned()];
+        for command in Program::ALL.into_iter().flat_map(compat::commands) {
+            assert!(
+                args::parse(command.options, &words, false).is_ok_and(|parsed| parsed.options.is_empty())
+            );
+        }
     }
 
     #[test]

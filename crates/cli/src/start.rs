@@ -1,7 +1,7 @@
 //! Starting the server of a pool in the background.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fuse::Unavailable;
 use server::ClientError;
@@ -118,7 +118,7 @@ pub fn remedy(missing: &Unavailable) -> &'static str {
 
 /// Says what is not mounted, and what is mounted elsewhere.
 fn report(ready: &Ready, console: &mut Console) -> Result<(), Failure> {
-    ready.notes.iter().for_each(|note| console.remark(&format!("cenote: {note}")));
+    ready.notes.iter().for_each(|note| console.note(&format!("cenote: {note}")));
     tell_moved(&ready.moved, console);
     for (dataset, why) in &ready.failed {
         console.complain(not_mounted(dataset, why))?;
@@ -126,20 +126,46 @@ fn report(ready: &Ready, console: &mut Console) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says which file systems are mounted elsewhere than they should be. Many with links at their places are one line: for
-/// programs they are where they should be.
+/// Says which file systems are mounted elsewhere than they should be. Several for one reason are one line.
 pub fn tell_moved(moved: &[Moved], console: &mut Console) {
-    let (linked, others): (Vec<&Moved>, Vec<&Moved>) =
-        moved.iter().partition(|moved| moved.why == Elsewhere::Linked);
-    match linked.as_slice() {
-        [first, _, ..] => console.remark(&format!(
-            "cenote: {} file systems, such as '{}', are mounted elsewhere, with links at their places; 'zfs mount' lists them",
-            linked.len(),
-            first.dataset
-        )),
-        few => few.iter().for_each(|moved| console.remark(&elsewhere(moved))),
+    for why in [Elsewhere::NotYours, Elsewhere::Linked, Elsewhere::Within] {
+        let of_why: Vec<&Moved> = moved.iter().filter(|moved| moved.why == why).collect();
+        match of_why.as_slice() {
+            [] => {}
+            [one] => console.note(&elsewhere(one)),
+            many => console.note(&several(many, why)),
+        }
     }
-    others.iter().for_each(|moved| console.remark(&elsewhere(moved)));
+}
+
+/// The line about several file systems that are mounted elsewhere for one reason.
+fn several(moved: &[&Moved], why: Elsewhere) -> String {
+    let number = moved.len();
+    let above =
+        |path: fn(&Moved) -> &Path| common(&moved.iter().map(|moved| path(moved)).collect::<Vec<_>>());
+    match why {
+        Elsewhere::NotYours => format!(
+            "cenote: {number} file systems are mounted in '{}': '{}' is not a folder of yours; 'zfs mount' lists them",
+            above(|moved| &moved.point).display(),
+            above(|moved| &moved.wanted).display(),
+        ),
+        Elsewhere::Linked => format!(
+            "cenote: {number} file systems, such as '{}', are mounted elsewhere, with links at their places; 'zfs mount' lists them",
+            moved[0].dataset
+        ),
+        Elsewhere::Within => format!(
+            "cenote: {number} file systems, such as '{}', are mounted elsewhere: their places are in a mount of yours; \
+             'zfs mount' lists them",
+            moved[0].dataset
+        ),
+    }
+}
+
+/// The innermost folder that all of these are, or are in.
+fn common(paths: &[&Path]) -> PathBuf {
+    let Some((first, rest)) = paths.split_first() else { return PathBuf::new() };
+    let is_above = |folder: &&Path| rest.iter().all(|path| path.starts_with(folder));
+    first.ancestors().find(is_above).unwrap_or(Path::new("/")).to_path_buf()
 }
 
 /// The line about a file system that is mounted elsewhere than it should be.
@@ -188,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_links_are_one_line_and_the_rest_has_a_line_each() {
+    fn several_file_systems_elsewhere_for_one_reason_are_one_line() {
         let moved = |dataset: &str, why| Moved {
             dataset: dataset.to_owned(),
             wanted: format!("/{dataset}").into(),
@@ -208,8 +234,16 @@ mod tests {
         let mut all: Vec<Moved> = names.map(|name| moved(name, Elsewhere::Linked)).into();
         all.push(moved("t/d", Elsewhere::NotYours));
         let many = said(&all);
-        assert!(many.starts_with("cenote: 3 file systems, such as 't/a', are mounted elsewhere"), "{many}");
+        assert!(many.contains("cenote: 3 file systems, such as 't/a', are mounted elsewhere"), "{many}");
         assert!(many.lines().count() == 2 && many.contains("'/t/d' is not a folder of yours"), "{many}");
+        let all: Vec<Moved> = ["t", "t/a", "t/b"].map(|name| moved(name, Elsewhere::NotYours)).into();
+        assert_eq!(
+            said(&all),
+            "cenote: 3 file systems are mounted in '/run/p': '/t' is not a folder of yours; 'zfs mount' lists them\n"
+        );
+        let mut err = Vec::new();
+        tell_moved(&all, &mut Console::new(std::io::sink(), &mut err).quiet(true));
+        assert!(err.is_empty());
     }
 
     #[test]

@@ -8,10 +8,20 @@ use std::path::Path;
 use pool::props::{Property, dataset, pool as pool_props, vdev};
 
 use crate::command::{Command, Program};
-use crate::messages::{Failure, io_words};
+use crate::messages::io_words;
 
 /// Similarity (Jaro, 0 to 1) of a misspelt word: one changed or swapped letter leaves 0.85 and more.
 const NEAR: f64 = 0.8;
+/// Letters of a word that one changed letter makes less like than [`NEAR`].
+const SHORT: usize = 3;
+/// What stands before a word that is no kind of dataset, and what such kinds are.
+const KIND: &str = "invalid type '";
+const KINDS: [&str; 5] = ["filesystem", "volume", "snapshot", "bookmark", "all"];
+/// What stands before a word that is no column of `get`, and what such columns are.
+const FIELD: &str = "invalid column name '";
+const FIELDS: [&str; 6] = ["name", "property", "value", "received", "source", "all"];
+/// Words that other programs know, and the letter that says it here.
+const LETTERS: [(&str, &str); 4] = [("recursive", "r"), ("verbose", "v"), ("dry-run", "n"), ("parents", "p")];
 /// What stands before a word that is no property.
 const PROPERTIES: [&str; 2] = ["invalid property '", "invalid property: '"];
 /// What stands before a property that a new pool is given, and behind it.
@@ -32,51 +42,39 @@ const OPTION: &str = "invalid option '--";
 
 /// The word among `all` that `word` is most likely a misspelling of, if any is near.
 pub fn nearest<'a>(word: &str, all: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = all.map(|other| (strsim::jaro(other, word), other)).filter(|(alike, _)| *alike > NEAR);
+    let is_short = word.chars().count() == SHORT;
+    let is_near =
+        |alike: f64, other: &str| alike > NEAR || is_short && strsim::osa_distance(other, word) == 1;
+    let near =
+        all.map(|other| (strsim::jaro(other, word), other)).filter(|(alike, other)| is_near(*alike, other));
     near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
 }
 
-/// The failure with a suggestion below its first line, where a word of it is nearly right.
-#[must_use]
-pub fn with_suggestion(failure: Failure, program: Program, command: &Command, words: &[String]) -> Failure {
-    let of_line = |line: &str| of_value(line, words).or_else(|| suggestion(line, program, command));
-    match failure {
-        Failure::Usage(line) => match of_line(&line) {
-            Some(more) => Failure::Usage(format!("{line}\n{more}")),
-            None => Failure::Usage(line),
-        },
-        other => hinted(other, of_line),
-    }
-}
-
-/// The failure of one of cenote's own commands with a suggestion, where a value of a property is nearly right.
-#[must_use]
-pub fn with_value(failure: Failure, words: &[String]) -> Failure {
-    hinted(failure, |line| of_value(line, words))
-}
-
-/// The failure with the first suggestion that `of_line` has for a line of a refusal.
-fn hinted(failure: Failure, of_line: impl Fn(&str) -> Option<String>) -> Failure {
-    match failure {
-        Failure::Refused(lines) => match lines.iter().find_map(|line| of_line(line)) {
-            Some(more) => Failure::Refused(lines).hint(more),
-            None => Failure::Refused(lines),
-        },
-        other => other,
-    }
+/// What the words of a command of `zfs` or `zpool` probably should have been, as a line of its failure tells.
+pub fn of_line(line: &str, program: Program, command: &Command, words: &[String]) -> Option<String> {
+    of_value(line, words).or_else(|| suggestion(line, program, command))
 }
 
 /// What a misspelt value of a property probably means: the line has the values that the property takes, and the line or a word
 /// of the command line has `property=value`.
-fn of_value(line: &str, words: &[String]) -> Option<String> {
+pub fn of_value(line: &str, words: &[String]) -> Option<String> {
     let (before, values) = line.split_once(VALUES)?;
     let assigned = format!("{}=", before.rsplit('\'').next()?);
     let given = std::iter::once(line).chain(words.iter().map(String::as_str));
     let value = given.filter_map(|text| text.split_once(&assigned)).map(|(_, value)| value).next()?;
     let value = value.split([':', ' ', ',']).next()?;
-    let values: Vec<String> =
-        values.split('\'').next()?.split(" | ").map(|form| spelt(form, value)).collect();
-    let near = nearest(value, values.iter().map(String::as_str)).filter(|near| *near != value)?;
+    let forms: Vec<&str> = values.split('\'').next()?.split(" | ").collect();
+    let values: Vec<String> = forms.iter().map(|form| spelt(form, value)).collect();
+    let stem = value.trim_end_matches(|c: char| c.is_ascii_digit());
+    // A number that is too large belongs to the form that has the other letters.
+    let same = forms.iter().position(|form| form.split_once('[').is_some_and(|(letters, _)| letters == stem));
+    let near = match same.filter(|_| stem != value) {
+        Some(at) => values[at].as_str(),
+        None => nearest(value, values.iter().map(String::as_str))?,
+    };
+    if near == value {
+        return None;
+    }
     Some(format!("did you mean '{assigned}{near}'?"))
 }
 
@@ -84,9 +82,19 @@ fn of_value(line: &str, words: &[String]) -> Option<String> {
 fn spelt(form: &str, value: &str) -> String {
     let number = &value[value.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
     match form.split_once('[') {
-        Some((stem, _)) if !number.is_empty() => format!("{stem}{number}"),
+        Some((stem, range)) if !number.is_empty() => format!("{stem}{}", within(number, range)),
         Some((stem, _)) => stem.trim_end_matches('-').to_owned(),
         None => form.to_owned(),
+    }
+}
+
+/// The number of `range` (`1-19]`) that is nearest to `number`.
+fn within(number: &str, range: &str) -> String {
+    let ends = range.trim_end_matches(']').split_once('-');
+    let ends = ends.and_then(|(low, high)| Some((low.parse::<u64>().ok()?, high.parse::<u64>().ok()?)));
+    match (ends.filter(|(low, high)| low <= high), number.parse::<u64>()) {
+        (Some((low, high)), Ok(number)) => number.clamp(low, high).to_string(),
+        _ => number.to_owned(),
     }
 }
 
@@ -115,11 +123,24 @@ fn suggestion(line: &str, program: Program, command: &Command) -> Option<String>
     if let Some(path) = quoted(DEVICE) {
         return unreachable(path);
     }
+    for (start, all) in [(KIND, &KINDS[..]), (FIELD, &FIELDS[..])] {
+        if let Some(word) = quoted(start) {
+            return nearest(word, all.iter().copied()).map(|near| format!("did you mean '{near}'?"));
+        }
+    }
+    if line == "invalid option 'q'" {
+        return Some(format!("did you mean '{} -q {}'?", program.name(), command.name));
+    }
     let word = quoted(OPTION)?.split('=').next()?;
     let long =
         command.options.iter().flat_map(|option| option.spellings()).filter(|spelling| spelling.len() > 1);
-    let near = nearest(word, long)?;
-    Some(format!("did you mean '--{near}'?"))
+    if let Some(near) = nearest(word, long) {
+        return Some(format!("did you mean '--{near}'?"));
+    }
+    let known = nearest(word, LETTERS.into_iter().map(|(word, _)| word))?;
+    let (_, letter) = LETTERS.into_iter().find(|(word, _)| *word == known)?;
+    let is_taken = command.options.iter().any(|option| option.spellings().any(|spelling| spelling == letter));
+    is_taken.then(|| format!("did you mean '-{letter}'?"))
 }
 
 /// What a word that is no device in /dev probably means.
@@ -181,6 +202,11 @@ mod tests {
                 "did you mean 'autotrim'? ",
             ),
             (Program::Zfs, "list", "invalid option '--jsno-int'", "did you mean '--json-int'?"),
+            (Program::Zfs, "list", "invalid option '--recursve'", "did you mean '-r'?"),
+            (Program::Zfs, "list", "invalid option 'q'", "did you mean 'zfs -q list'?"),
+            (Program::Zfs, "list", "invalid type 'snapshto'", "did you mean 'snapshot'?"),
+            (Program::Zfs, "list", "bad property list: invalid property 'nmae'", "did you mean 'name'?"),
+            (Program::Zfs, "get", "invalid column name 'nmae'", "did you mean 'name'?"),
             (
                 Program::Zpool,
                 "create",
@@ -202,6 +228,9 @@ mod tests {
             ("set compression=zst tank", "zstd"),
             ("create -ocompression=zst-3 tank/a", "zstd-3"),
             ("create -o compression=gzi-9 tank/a", "gzip-9"),
+            ("set compression=lz5 tank", "lz4"),
+            ("set compression=zstd-33 tank", "zstd-19"),
+            ("set compression=gzip-77 tank", "gzip-9"),
         ] {
             let said = of_value(&format!("cannot set property for 'tank': {values}"), &words(line));
             assert_eq!(said, Some(format!("did you mean 'compression={meant}'?")), "{line}");
@@ -209,7 +238,6 @@ mod tests {
         let said = of_value(&format!("cannot measure compression=zsdt-1: {values}"), &[]);
         assert_eq!(said.as_deref(), Some("did you mean 'compression=zstd-1'?"));
         assert_eq!(of_value(values, &words("set compression=xyzzy tank")), None);
-        assert_eq!(of_value(values, &words("set compression=gzip-77 tank")), None);
         let create = |line: &str| said_of(Program::Zpool, "create", line);
         assert_eq!(
             create("cannot open 'miror': no such device in /dev").as_deref(),
@@ -227,7 +255,7 @@ mod tests {
         for line in [
             "invalid property 'xyzzy'",
             "invalid option '--xyzzy'",
-            "invalid option 'q'",
+            "invalid option 'Q'",
             "missing pool name",
         ] {
             assert_eq!(said_of(Program::Zfs, "list", line), None, "{line}");

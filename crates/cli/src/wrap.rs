@@ -23,6 +23,12 @@ pub fn lines(text: &str, width: usize, (first, next): (&str, &str)) -> Vec<Strin
     textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
 }
 
+/// The lines of a syntax line, as [`lines`]; an option stays with its argument.
+pub fn syntax(text: &str, width: usize, indents: (&str, &str)) -> Vec<String> {
+    let wrapped = lines(&bracketed(text), width, indents);
+    wrapped.into_iter().map(|line| line.replace(NO_BREAK, " ")).collect()
+}
+
 /// The columns from one tab stop to the next.
 const TAB: usize = 8;
 
@@ -47,8 +53,8 @@ fn fitting_line(line: &str, width: usize) -> Vec<String> {
         return lines(words, width, (indent, &next));
     }
     // The line of a usage text: an option stays with its argument.
-    let wrapped = lines(&bracketed(words), width, (indent, &next));
-    wrapped.into_iter().map(|line| line.replace(NO_BREAK, " ")).collect()
+    // What wraps the words counts no column for a tab.
+    syntax(words, width - tabs, (indent, &next))
 }
 
 /// A blank at which no line ends.

@@ -13,6 +13,9 @@ pub mod list;
 pub use assign::{AssignError, Assignments, assignment};
 use thiserror::Error;
 
+/// The option that all commands take: errors and results only. It is read before the others.
+pub const QUIET: &str = "--quiet";
+
 /// An option that a subcommand takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
@@ -94,7 +97,10 @@ pub enum ArgError {
     Invalid(String),
     #[error("missing argument for '{0}' option")]
     MissingArgument(String),
-    /// `-?`: not an error of the user's, it asks for the usage text alone.
+    /// `-?`: not an error of the user's, it asks for the usage text alone, where OpenZFS prints it: on standard error.
+    #[error("")]
+    Usage,
+    /// `--help`, and `-h` where it is no option: the help text is the result.
     #[error("")]
     Help,
 }
@@ -195,6 +201,9 @@ pub fn parse(choices: &[Choice], words: &[String], posix: bool) -> Result<Parsed
             if spelling == "help" {
                 return Err(ArgError::Help);
             }
+            if word == QUIET && by_word(choices, spelling).is_none() {
+                continue;
+            }
             let invalid = || ArgError::Invalid(word.clone());
             let choice = by_word(choices, spelling).ok_or_else(invalid)?;
             let value = match (choice.takes(), attached) {
@@ -211,6 +220,9 @@ pub fn parse(choices: &[Choice], words: &[String], posix: bool) -> Result<Parsed
             let mut letters = cluster.chars();
             while let Some(letter) = letters.next() {
                 if letter == '?' {
+                    return Err(ArgError::Usage);
+                }
+                if cluster == "h" && by_letter(choices, letter).is_none() {
                     return Err(ArgError::Help);
                 }
                 let invalid = || ArgError::Invalid(letter.to_string());
@@ -313,7 +325,9 @@ mod tests {
         assert_eq!(parse("tank -z"), Err("invalid option 'z'".to_owned()));
         assert_eq!(parse("-Hz"), Err("invalid option 'z'".to_owned()));
         assert_eq!(parse("--nosuch"), Err("invalid option '--nosuch'".to_owned()));
-        assert_eq!(super::parse(LIST, &["-?".to_owned()], false), Err(ArgError::Help));
+        for (word, asked) in [("-?", ArgError::Usage), ("--help", ArgError::Help), ("-h", ArgError::Help)] {
+            assert_eq!(super::parse(LIST, &[word.to_owned()], false), Err(asked), "{word}");
+        }
         // A blank or a bar in the table of options is never an option itself.
         assert_eq!(parse("-|"), Err("invalid option '|'".to_owned()));
         assert_eq!(parse("-:"), Err("invalid option ':'".to_owned()));

@@ -2,11 +2,13 @@
 //!
 //! If this process is not the pool's server, nothing of the pool is mounted and there is nothing to do.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pool::props::Value;
 use pool::props::dataset as props;
 use pool::{Dataset, DatasetInfo, Pool};
+use server::messages::Elsewhere;
 use server::{BeginError, Change, Exchanged, Kind, Live, MountError, Overrides, Report, Unmounted};
 use zpl::rank::MutexHeld;
 
@@ -54,7 +56,7 @@ pub fn why_not_mounted(dataset: &str, error: &MountError) -> Failure {
 
 /// Reports file systems that are not mounted or mounted elsewhere. Returns whether all are mounted.
 pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
-    report.notes.iter().for_each(|note| console.remark(&format!("cenote: {note}")));
+    report.notes.iter().for_each(|note| console.note(&format!("cenote: {note}")));
     tell_moved(&report.moved, console);
     for (dataset, error) in &report.failed {
         console.complain(why_not_mounted(dataset, error))?;
@@ -69,7 +71,13 @@ pub fn say(report: &Report, console: &mut Console) -> Result<bool, Failure> {
 pub fn created(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
     let Some(live) = call.live() else { return Ok(()) };
     let mounted = match live.mount_all(name, Overrides::default()) {
-        Ok(report) => say(&report, console)?,
+        Ok(mut report) => {
+            // Where the one above it is mounted was said when that was.
+            let is_told =
+                |point: &Path| live.mounts().iter().any(|(_, mount)| Some(mount.as_path()) == point.parent());
+            report.moved.retain(|moved| moved.why != Elsewhere::NotYours || !is_told(&moved.point));
+            say(&report, console)?
+        }
         Err(error) => {
             console.complain(not_mounted(name, &error.to_string()))?;
             false

@@ -217,7 +217,7 @@ struct Screen {
 
 impl Screen {
     fn new(stop: Stop, quiet: bool) -> Screen {
-        let target = match quiet {
+        let target = match quiet || crate::out::is_dumb() {
             true => ProgressDrawTarget::hidden(),
             false => ProgressDrawTarget::stderr_with_hz(5),
         };

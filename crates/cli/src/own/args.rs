@@ -53,6 +53,9 @@ pub struct Cp {
     /// Whether a copy inside a pool shares the blocks of its source, which needs the feature block_cloning.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Reflink::Auto)]
     pub reflink: Reflink,
+    /// Draw no progress; nothing is drawn on a terminal of the kind 'dumb' either.
+    #[arg(long)]
+    pub no_progress: bool,
     /// A summary in JSON on standard output.
     #[arg(long)]
     pub json: bool,

@@ -8,11 +8,13 @@ mod guide;
 use std::ffi::OsString;
 
 use clap::CommandFactory;
-use pool::props::{Access, Property, dataset, pool as pool_props, vdev};
+use pool::props::{Property, dataset, pool as pool_props, vdev};
 
 use super::Cenote;
+use crate::command::Program;
 use crate::messages::Failure;
 use crate::out::Console;
+use crate::programs::{self, PROPERTIES};
 use crate::wrap;
 
 /// Names of guides, what they are about, and their text.
@@ -27,13 +29,37 @@ const GUIDES: [(&str, &str); 9] = [
     ("damage", include_str!("../../guide/damage.md")),
     ("how", include_str!("../../guide/how.md")),
 ];
-/// The topic that is no guide.
-const PROPERTIES: &str = "properties";
+/// Other words for what a guide is about.
+const ALIASES: [(&str, &str); 15] = [
+    ("container", "without-root"),
+    ("docker", "without-root"),
+    ("podman", "without-root"),
+    ("rootless", "without-root"),
+    ("wsl", "without-root"),
+    ("gzip", "compression"),
+    ("lz4", "compression"),
+    ("zstd", "compression"),
+    ("ci", "images"),
+    ("restore", "backup"),
+    ("send", "backup"),
+    ("migrate", "openzfs"),
+    ("repair", "damage"),
+    ("recover", "damage"),
+    ("freenas", "truenas"),
+];
 const OF_PROPERTIES: &str = "Properties and their values";
-/// Columns for the name of a property.
-const NAME: usize = 24;
 /// How like a word must be to be suggested: 1 is the same.
 const LIKE: f64 = 0.7;
+
+/// Whole command lines, for `cenote --help` and its manual page.
+pub(super) const EXAMPLES: [&str; 6] = [
+    "cenote mkfs -d folder -o compression=zstd disk.img",
+    "cenote -d disk.img ls -l disk:/",
+    "cenote cp -rp tank/home:/photos .",
+    "cenote zfs list",
+    "cenote advise folder",
+    "cenote check tank",
+];
 
 /// What stands below `cenote --help`.
 pub(super) fn topics() -> String {
@@ -41,7 +67,8 @@ pub(super) fn topics() -> String {
     for (name, guide) in GUIDES {
         text += &format!("  {name:13} {}\n", title(guide));
     }
-    text + &format!("  {PROPERTIES:13} {OF_PROPERTIES}\n")
+    text += &format!("  {PROPERTIES:13} {OF_PROPERTIES}\n\nExamples:\n");
+    text + &EXAMPLES.map(|line| format!("  {line}\n")).concat()
 }
 
 /// Prints the guide that `cenote help TOPIC` asks for; `None` if the words ask for something else.
@@ -50,7 +77,15 @@ pub(super) fn topics() -> String {
 /// There is no such topic and no such command; standard output is gone.
 pub(super) fn run(words: &[OsString], console: &mut Console) -> Option<Result<(), Failure>> {
     let [help, topic, rest @ ..] = words else { return None };
-    let topic = topic.to_str().filter(|_| help == "help" && rest.is_empty())?;
+    let topic = topic.to_str().filter(|_| help == "help")?;
+    if let Some(program) = Program::ALL.into_iter().find(|program| program.name() == topic) {
+        let rest: Option<Vec<String>> = rest.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+        return Some(programs::help(program, &rest?, console));
+    }
+    if !rest.is_empty() {
+        return None;
+    }
+    let topic = ALIASES.iter().find(|(word, _)| *word == topic).map_or(topic, |(_, guide)| guide);
     if let Some((_, guide)) = GUIDES.iter().find(|(name, _)| *name == topic) {
         return Some(print(guide, console));
     }
@@ -79,7 +114,6 @@ fn title(guide: &str) -> &str {
 
 /// Prints the properties of datasets and pools with their values.
 fn properties(console: &mut Console) -> Result<(), Failure> {
-    let width = width(console);
     console.line(&OF_PROPERTIES.to_uppercase())?;
     let tables: [(&str, &[Property]); 3] = [
         ("Datasets: zfs get, set, create -o", dataset::VISIBLE),
@@ -89,28 +123,14 @@ fn properties(console: &mut Console) -> Result<(), Failure> {
     for (title, table) in tables {
         console.line("")?;
         console.line(title)?;
-        for property in table {
-            let (first, next) = (format!("  {:<NAME$} ", property.name), " ".repeat(NAME + 3));
-            let text = format!("{}{}", property.summary, access(property.access));
-            wrap::lines(&text, width, (&first, &next)).iter().try_for_each(|line| console.line(line))?;
-        }
+        programs::properties(table, console)?;
     }
     Ok(())
 }
 
-/// What the table says of a property that a user cannot simply set.
-fn access(access: Access) -> &'static str {
-    match access {
-        Access::ReadOnly => " (read-only)",
-        Access::CreateOnly => " (only when it is created)",
-        Access::Inherit => " (inherited)",
-        Access::Set => "",
-    }
-}
-
 /// Columns for text: those of the terminal, but no more than people like to read.
 fn width(console: &Console) -> usize {
-    console.columns().unwrap_or(wrap::USUAL).clamp(wrap::NARROW, wrap::USUAL)
+    console.help_width().clamp(wrap::NARROW, wrap::USUAL)
 }
 
 /// Prints a guide for a terminal; where standard output is none, as for one of the usual width.
@@ -173,6 +193,29 @@ mod tests {
             assert!(text.lines().any(|line| line.split_whitespace().next() == Some(name)), "{name}");
         }
         assert!(text.contains("zstd-fast") && text.contains("(read-only)") && topics().contains(PROPERTIES));
+    }
+
+    #[test]
+    fn help_about_a_command_of_zfs_and_zpool_is_there_and_other_words_lead_to_guides() {
+        let (text, done) = said("help zfs list").expect("a command");
+        assert!(
+            done == Ok(()) && text.starts_with("usage:\n\tlist") && text.contains("zfs list -r -t"),
+            "{text}"
+        );
+        let (text, done) = said("help zpool").expect("a program");
+        assert!(done == Ok(()) && text.starts_with("usage: zpool") && text.contains("Examples:"), "{text}");
+        assert_eq!(
+            said("help zfs nosuch").expect("refused").1,
+            Err(Failure::usage("unrecognized command 'nosuch'"))
+        );
+        for (word, name) in ALIASES {
+            let guide = GUIDES.iter().find(|(guide, _)| *guide == name).expect("a guide").1;
+            let (text, done) = said(&format!("help {word}")).expect("a guide");
+            assert!(
+                done == Ok(()) && text.to_lowercase().contains(&title(guide).to_lowercase()),
+                "{word}: {text}"
+            );
+        }
     }
 
     #[test]

@@ -49,8 +49,8 @@ use crate::around::Surroundings;
 use crate::command::Program;
 use crate::messages::Failure;
 use crate::place::{Place, PoolPath};
-use crate::{out, programs};
-use clap::{CommandFactory, Parser, Subcommand};
+use crate::{near, out, programs};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -180,7 +180,7 @@ pub fn main(
     }
     drop(console);
     let named = std::iter::once(OsString::from("cenote")).chain(words.iter().cloned());
-    let cenote = match Cenote::try_parse_from(named).map_err(tips::with_tip) {
+    let cenote = match parsed(named, out::help_width()).map_err(tips::with_tip) {
         Ok(cenote) => cenote,
         Err(error) if error.use_stderr() && is_too_wide(&error) => {
             let status = u8::try_from(error.exit_code()).unwrap_or(2);
@@ -210,6 +210,7 @@ pub fn main(
         Command::Zpool(words) => programs::run(Program::Zpool, words.words, &around, console),
         command => {
             let mut console = console;
+            let words = plainly(&command, &words);
             let forwarded = match command.held().as_slice() {
                 [] => held::forward_to_keys(command.name(), &command.read(), &words, &around, &mut console),
                 held => held::forward(held, &words, &around, &mut console),
@@ -223,17 +224,38 @@ pub fn main(
                 Err(failure) => Err(failure),
             };
             let asked = *ended.as_ref().unwrap_or(&0);
-            let ended = match console.is_watched() {
-                true => ended.map_err(|failure| crate::suggest::with_value(failure, &texts(&words))),
-                false => ended,
-            };
-            console.finish(ended.map(drop), String::new).max(asked)
+            let ended = told(ended.map(drop), &words, &around, &mut console);
+            console.finish(ended, String::new).max(asked)
         }
     }
 }
 
-fn texts(words: &[OsString]) -> Vec<String> {
-    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+/// The end of a command with a suggestion for each word that is nearly right.
+fn told(
+    ended: Result<(), Failure>,
+    words: &[OsString],
+    around: &Surroundings,
+    console: &mut out::Console,
+) -> Result<(), Failure> {
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    near::told(ended, |line| crate::suggest::of_value(line, &words), around, console)
+}
+
+/// A command line of `cenote`; help is wrapped to `width`.
+fn parsed(words: impl Iterator<Item = OsString>, width: usize) -> Result<Cenote, clap::Error> {
+    let mut command = Cenote::command().term_width(width);
+    let matches = command.try_get_matches_from_mut(words)?;
+    Cenote::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// The words of a command line for a server, which does not know what this terminal takes.
+fn plainly(command: &Command, words: &[OsString]) -> Vec<OsString> {
+    let mut words = words.to_vec();
+    if matches!(command, Command::Cp(cp) if !cp.no_progress) && out::is_dumb() {
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        words.insert(end, "--no-progress".into());
+    }
+    words
 }
 
 /// Whether a mistake is told in lines that are too long for the terminal, so that they must be wrapped.
@@ -282,7 +304,8 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
         other => Err(Failure::refused(format!("cenote: {} is not for servers", other.name()))),
     };
     let asked = *ended.as_ref().unwrap_or(&0);
-    console.finish(ended.map(drop), String::new).max(asked)
+    let ended = told(ended.map(drop), words, &around, &mut console);
+    console.finish(ended, String::new).max(asked)
 }
 
 impl Command {
@@ -392,6 +415,21 @@ mod tests {
         }
         let cenote = parse("zfs list -q").expect("handed on");
         assert!(!cenote.quiet && matches!(cenote.command, Command::Zfs(words) if words.words.len() == 2));
+    }
+
+    #[test]
+    fn help_is_wrapped_to_the_width_that_is_asked_for() {
+        for sub in Cenote::command().get_subcommands().map(|sub| sub.get_name().to_owned()) {
+            if ["zfs", "zpool", "help"].contains(&sub.as_str()) {
+                continue;
+            }
+            for width in [60, 80] {
+                let words = ["cenote", &sub, "--help"].map(OsString::from);
+                let help = parsed(words.into_iter(), width).expect_err("help").to_string();
+                let is_long = |line: &&str| line.chars().count() > width && !line.starts_with("Usage:");
+                assert_eq!(help.lines().find(is_long), None, "{sub} {width}");
+            }
+        }
     }
 
     #[test]

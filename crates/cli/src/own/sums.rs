@@ -37,9 +37,9 @@ impl Sum {
         self.files += other.files;
     }
 
-    /// Length over space in the pool. Nothing in the pool has no ratio.
+    /// Length over space in the pool. Where one of them is nothing there is no ratio: an empty folder has none.
     pub fn ratio(&self) -> Option<f64> {
-        (self.disk > 0).then(|| self.size as f64 / self.disk as f64)
+        (self.disk > 0 && self.size > 0).then(|| self.size as f64 / self.disk as f64)
     }
 }
 
@@ -68,8 +68,10 @@ pub fn of_place(
     mut found: impl FnMut(&mut Console, Line) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let top = pools.filesystem(place, Intent::Files)?;
-    let mut tree = Tree::default();
-    for (place, depth) in if alone { Vec::new() } else { datasets_below(place, pools)? } {
+    let below = if alone { Vec::new() } else { datasets_below(place, pools)? };
+    let names = below.iter().map(|(place, _)| place.dataset.clone()).collect();
+    let mut tree = Tree { sums: HashMap::new(), names };
+    for (place, depth) in below {
         match pools.filesystem(&place, Intent::Files) {
             Ok(fs) => tree.add((&place, depth), &fs, console, &mut found)?,
             Err(error) => {
@@ -82,8 +84,11 @@ pub fn of_place(
 }
 
 /// What is in the datasets below those whose turn is still to come, by the names of the latter.
-#[derive(Default)]
-struct Tree(HashMap<String, Sum>);
+struct Tree {
+    sums: HashMap<String, Sum>,
+    /// All datasets below the place that the user named.
+    names: HashSet<String>,
+}
 
 impl Tree {
     /// Adds up a dataset that is `depth` levels below the place that the user named. All below it were added up before.
@@ -94,14 +99,24 @@ impl Tree {
         console: &mut Console,
         found: &mut impl FnMut(&mut Console, Line) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let below = self.0.get(&place.dataset).copied().unwrap_or_default();
+        let below = self.sums.get(&place.dataset).copied().unwrap_or_default();
         let mut own = Sum::default();
+        let (names, top) = (&self.names, place.to_string());
+        // The empty folder that a dataset is mounted on has the line of that dataset.
+        let is_mounted_on = |line: &Line| {
+            let path = line.path.strip_prefix(top.as_bytes()).and_then(|path| std::str::from_utf8(path).ok());
+            let name = |path: &str| format!("{}/{}", place.dataset, path.trim_start_matches('/'));
+            line.is_dir && line.sum.files == 0 && path.is_some_and(|path| names.contains(&name(path)))
+        };
         let walk = fs.resolve(&place.path, false).and_then(|id| Walk::new(fs, id, true, Order::Backward));
         match walk {
             Ok(walk) => add_up(place, fs, walk, console, |console, mut line| {
                 if line.depth == 0 {
                     own = line.sum;
                     line.sum.add(below);
+                }
+                if is_mounted_on(&line) {
+                    return Ok(());
                 }
                 line.depth += depth;
                 found(console, line)
@@ -114,10 +129,10 @@ impl Tree {
 
     /// Adds what is in a dataset, and what is below it, to what is below the dataset that it is in.
     fn leave(&mut self, place: &PoolPath, own: Sum) {
-        let mut whole = self.0.remove(&place.dataset).unwrap_or_default();
+        let mut whole = self.sums.remove(&place.dataset).unwrap_or_default();
         whole.add(own);
         if let Some((parent, _)) = place.dataset.rsplit_once('/') {
-            self.0.entry(parent.to_owned()).or_default().add(whole);
+            self.sums.entry(parent.to_owned()).or_default().add(whole);
         }
     }
 }
@@ -203,6 +218,7 @@ mod tests {
     #[test]
     fn nothing_in_the_pool_has_no_ratio() {
         assert_eq!(Sum::default().ratio(), None);
+        assert_eq!(Sum { size: 0, disk: 512, files: 0 }.ratio(), None);
         assert_eq!(Sum { size: 300, disk: 100, files: 1 }.ratio(), Some(3.0));
     }
 }

@@ -54,11 +54,10 @@ pub struct Usage {
 /// A place cannot be opened; standard output is gone.
 pub fn run(args: &Usage, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let pools = Pools::open(args.places.iter().map(|place| (place, Intent::Files)), around)?;
-    if !args.json {
-        console.line("   SIZE    DISK   RATIO     FILES  NAME")?;
-    }
+    let mut heading = (!args.json).then_some("   SIZE    DISK   RATIO     FILES  NAME");
     for place in &args.places {
         let mut lines = gather(args, (place, &pools), console)?;
+        heading.take().map_or(Ok(()), |heading| console.line(heading))?;
         // The place itself stands first.
         lines.sort_by(|a, b| {
             let by_size = || b.sum.disk.cmp(&a.sum.disk).then_with(|| a.path.cmp(&b.path));

@@ -161,10 +161,12 @@ fn judge(case: &Case, done: &Done) -> Result<(), String> {
     Err(format!("exit status {} where {} is expected", done.status, case.status))
 }
 
-/// Standard error without the warnings that a property has no effect here: OpenZFS acts on these properties.
+/// Standard error without the warnings that a property has no effect here, as OpenZFS acts on these properties, and without
+/// suggestions for misspelt words, of which OpenZFS has none.
 fn without_warnings(err: &str) -> String {
     let is_warning = |line: &&str| line.starts_with("warning: '") && line.contains("has no effect here");
-    err.split_inclusive('\n').filter(|line| !is_warning(line)).collect()
+    let is_suggestion = |line: &&str| line.starts_with("did you mean '");
+    err.split_inclusive('\n').filter(|line| !is_warning(line) && !is_suggestion(line)).collect()
 }
 
 fn also(err: &str) -> String {

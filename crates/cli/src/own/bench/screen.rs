@@ -28,7 +28,7 @@ pub struct Screen {
 impl Screen {
     /// Shown on standard error if that is a terminal.
     pub fn new(stop: Stop, quiet: bool) -> Screen {
-        let target = match quiet {
+        let target = match quiet || crate::out::is_dumb() {
             true => ProgressDrawTarget::hidden(),
             false => ProgressDrawTarget::stderr_with_hz(5),
         };

@@ -96,7 +96,7 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
         Place::Local(_) => None,
     });
     let pools = Pools::open(wanted, around)?;
-    let progress = Progress::new(console.is_quiet() || cp.json || cp.dry_run, around.err());
+    let progress = Progress::new(console.is_quiet() || cp.json || cp.dry_run || cp.no_progress, around.err());
     let (going_on, over) = mpsc::channel::<()>();
     let (copied, finished) = std::thread::scope(|scope| {
         scope.spawn(|| tell_of_stop(over, &stop, &progress));

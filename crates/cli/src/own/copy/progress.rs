@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pool::props::number::nice_bytes;
 
 use super::terminal::Terminal;
-use crate::out::{columns_of, counted};
+use crate::out::{columns_of, counted, is_dumb};
 use crate::wrap;
 
 /// How often the bar is drawn.
@@ -52,6 +52,7 @@ impl Progress {
     pub fn new(quiet: bool, err: Option<Arc<File>>) -> Progress {
         let target = match &err {
             _ if quiet => ProgressDrawTarget::hidden(),
+            None if is_dumb() => ProgressDrawTarget::hidden(),
             None => ProgressDrawTarget::stderr_with_hz(DRAWN_PER_SECOND),
             Some(err) => match Terminal::new(err) {
                 Some(terminal) => ProgressDrawTarget::term_like_with_hz(Box::new(terminal), DRAWN_PER_SECOND),

@@ -1,6 +1,11 @@
 //! Manual pages, in the language of man(7).
 
+use crate::wrap;
+
 use super::{Argument, Choice, Sub, Tool, values};
+
+/// Columns of a line that man(1) does not wrap: 80 without the margins.
+const COLUMNS: usize = 71;
 
 /// Exit statuses that all commands share.
 const STATUSES: [(&str, &str); 3] =
@@ -138,6 +143,10 @@ fn overview(tool: &Tool) -> String {
             text += &terms(std::iter::once(row));
         }
     }
+    text += &format!(
+        ".SH EXAMPLES\n.nf\n{}\n.fi\n",
+        tool.examples.iter().map(|line| plain(line)).collect::<Vec<_>>().join("\n")
+    );
     text += ".SH ENVIRONMENT\n";
     text += &terms(ENVIRONMENT.iter().map(|(name, about)| (bold(name), *about)));
     text + &ending(tool, tool.name)
@@ -148,7 +157,13 @@ fn page(tool: &Tool, sub: &Sub) -> String {
     let mut text = head(&name, tool.section, &sub.summary);
     text += ".SH SYNOPSIS\n.nf\n";
     for line in &sub.syntax {
-        text += &format!("{} {}\n", bold(tool.name), plain(line));
+        let line = format!("{} {}", tool.name, line.replace('…', "..."));
+        for (n, line) in wrap::syntax(&line, COLUMNS, ("", "    ")).into_iter().enumerate() {
+            text += &match line.strip_prefix(tool.name).filter(|_| n == 0) {
+                Some(rest) => format!("{}{}\n", bold(tool.name), plain(rest)),
+                None => format!("{}\n", plain(&line)),
+            };
+        }
     }
     text += ".fi\n";
     if let [_, alias] = sub.names.as_slice() {
@@ -183,6 +198,12 @@ mod tests {
             let pages = pages(&tool);
             for (name, text) in &pages {
                 assert!(text.starts_with(".TH ") && text.is_ascii(), "{name}");
+                let synopsis =
+                    text.split(".SH ").find(|part| part.starts_with("SYNOPSIS")).unwrap_or_default();
+                let columns = |line: &str| {
+                    line.replace("\\fB", "").replace("\\fR", "").replace("\\fI", "").replace("\\-", "-").len()
+                };
+                assert_eq!(synopsis.lines().find(|line| columns(line) > COLUMNS), None, "{name}");
                 for part in [".SH NAME\n", ".SH SYNOPSIS\n", ".SH EXIT STATUS\n", ".SH SEE ALSO\n"] {
                     assert!(text.contains(part), "{name}: {part}");
                 }

@@ -19,7 +19,7 @@ use super::{Cenote, Generate};
 use crate::command::{Command, Program};
 use crate::messages::{Failure, io_words};
 use crate::out::Console;
-use crate::{args, compat};
+use crate::{args, compat, programs};
 
 /// A program with subcommands.
 pub struct Tool {
@@ -31,6 +31,8 @@ pub struct Tool {
     /// Options before the subcommand.
     pub choices: Vec<Choice>,
     pub properties: &'static [Property],
+    /// Whole command lines.
+    pub examples: &'static [&'static str],
 }
 
 /// A subcommand.
@@ -134,7 +136,15 @@ fn compatible(program: Program) -> Tool {
         }
     };
     let commands = compat::commands(program).iter().map(sub).collect();
-    Tool { name: program.name(), section: 8, summary, commands, choices: Vec::new(), properties }
+    Tool {
+        name: program.name(),
+        section: 8,
+        summary,
+        commands,
+        choices: Vec::new(),
+        properties,
+        examples: programs::examples(program),
+    }
 }
 
 fn choice(choice: &args::Choice) -> Choice {
@@ -174,7 +184,15 @@ fn cenote() -> Tool {
     });
     let commands = commands.collect();
     let summary = "OpenZFS pools in user space";
-    Tool { name: "cenote", section: 1, summary, commands, choices: options(&all), properties: &[] }
+    Tool {
+        name: "cenote",
+        section: 1,
+        summary,
+        commands,
+        choices: options(&all),
+        properties: &[],
+        examples: &super::help::EXAMPLES,
+    }
 }
 
 fn options(command: &clap::Command) -> Vec<Choice> {

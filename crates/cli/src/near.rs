@@ -1,0 +1,158 @@
+//! What a misspelt name of a pool, a dataset, a snapshot or a file probably means.
+//!
+//! From:   a message which says that something does not exist.
+//! To:     one more line that names what does exist and is nearly called so.
+
+use std::ffi::OsStr;
+
+use pool::props::names;
+use pool::{DatasetInfo, Pool};
+
+use crate::around::Surroundings;
+use crate::files::pools::Pools;
+use crate::messages::{Failure, reason};
+use crate::open::{self, Intent};
+use crate::out::Console;
+use crate::place::Place;
+use crate::suggest::nearest;
+
+/// How a suggestion begins that names what to write in place of a word.
+const QUESTION: &str = "did you mean ";
+/// Most names of a folder that are looked at.
+const ENTRIES_MAX: usize = 10_000;
+
+/// The end of a command with a suggestion for each of its failures that names a misspelt word: below the first line, or behind
+/// all that was printed for those that it went on after. Programs are shown only suggestions of what to write in place of a word.
+/// `of_line` knows words that are no names.
+pub fn told(
+    ended: Result<(), Failure>,
+    of_line: impl Fn(&str) -> Option<String>,
+    around: &Surroundings,
+    console: &mut Console,
+) -> Result<(), Failure> {
+    let is_shown = console.is_watched();
+    let of_line = |line: &str| {
+        let more = of_line(line).or_else(|| suggestion(line, around));
+        more.filter(|more| is_shown || more.starts_with(QUESTION))
+    };
+    let complaints = console.take_complaints();
+    if complaints.iter().any(|line| of_line(line).is_some()) {
+        // The result stands before it, as it does before the failure.
+        console.flush()?;
+        complaints.iter().filter_map(|line| of_line(line)).for_each(|more| console.remark(&more));
+    }
+    ended.map_err(|failure| match failure {
+        Failure::Usage(line) => match of_line(&line) {
+            Some(more) => Failure::Usage(format!("{line}\n{more}")),
+            None => Failure::Usage(line),
+        },
+        Failure::Refused(lines) => match lines.iter().find_map(|line| of_line(line)) {
+            Some(more) => Failure::Refused(lines).hint(more),
+            None => Failure::Refused(lines),
+        },
+        other => other,
+    })
+}
+
+/// What the message `line` probably should have named.
+fn suggestion(line: &str, around: &Surroundings) -> Option<String> {
+    if around.visited {
+        return None;
+    }
+    let (what, word, why) = parts(line)?;
+    let near = match why.to_lowercase().contains("no such file") {
+        true => place(word, around)?,
+        false if is_missing(why) => name(word, what.starts_with("cannot create"), around)?,
+        false => return None,
+    };
+    (near != word).then(|| format!("{QUESTION}'{near}'?"))
+}
+
+/// What was done, to what, and why not: `cannot open`, `tank/hoem`, `dataset does not exist`.
+fn parts(line: &str) -> Option<(&str, &str, &str)> {
+    let (before, why) = line.split_once("': ")?;
+    let (what, word) = before.split_once('\'')?;
+    (!word.contains('\'')).then_some((what, word, why))
+}
+
+fn is_missing(why: &str) -> bool {
+    [reason::DATASET_MISSING, reason::NO_SUCH_POOL, reason::PARENT_MISSING]
+        .iter()
+        .any(|known| why.starts_with(known))
+}
+
+/// The pool, dataset or snapshot that is nearly called `word`. The last part of what is to be created is new.
+fn name(word: &str, creates: bool, around: &Surroundings) -> Option<String> {
+    names::check(word).ok()?;
+    let (dataset, snapshot) = match word.split_once('@') {
+        Some((dataset, snapshot)) => (dataset, Some(snapshot)),
+        None => (word, None),
+    };
+    let mut parts: Vec<&str> = dataset.split('/').collect();
+    let new = if creates && parts.len() > 1 { parts.pop() } else { None };
+    let pools = open::names(around).ok()?;
+    let (first, rest) = parts.split_first()?;
+    let mut near = like(first, pools.iter().map(String::as_str))?;
+    let session = open::open_for(&near, around, Intent::Read).ok()?;
+    let pool = session.pool();
+    for part in rest {
+        let below = below(pool, &near, false);
+        let children = below.iter().filter_map(|info| info.name.strip_prefix(&near)?.strip_prefix('/'));
+        near = format!("{near}/{}", like(part, children)?);
+    }
+    if let Some(snapshot) = snapshot {
+        let below = below(pool, &near, true);
+        let taken = below.iter().filter_map(|info| info.name.strip_prefix(&near)?.strip_prefix('@'));
+        if let Some(found) = like(snapshot, taken) {
+            return Some(format!("{near}@{found}"));
+        }
+        return (near != dataset).then_some(near);
+    }
+    Some(new.map_or(near.clone(), |new| format!("{near}/{new}")))
+}
+
+/// What is directly below a dataset: other datasets, or its snapshots, too.
+fn below(pool: &Pool, dataset: &str, snapshots: bool) -> Vec<DatasetInfo> {
+    pool.survey(dataset, Some(1), snapshots, &mut |_, _| {}).unwrap_or_default()
+}
+
+/// The word itself if it is one of `all`, else the nearest.
+fn like<'a>(word: &str, all: impl Iterator<Item = &'a str> + Clone) -> Option<String> {
+    let same = all.clone().find(|other| *other == word);
+    same.or_else(|| nearest(word, all)).map(str::to_owned)
+}
+
+/// The file or folder in a pool that is nearly called `word` (`tank:/dosc`).
+fn place(word: &str, around: &Surroundings) -> Option<String> {
+    let place = Place::parse_in_pool(OsStr::new(word)).ok()?;
+    let pools = Pools::open([(&place, Intent::Read)], around).ok()?;
+    let fs = pools.filesystem(&place, Intent::Read).ok()?;
+    let path = std::str::from_utf8(&place.path).ok()?;
+    let mut near = String::new();
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        let above = if near.is_empty() { "/" } else { &near };
+        let folder = fs.resolve(above.as_bytes(), true).ok()?;
+        let entries = fs.entries(folder).ok()?.take(ENTRIES_MAX);
+        let names: Vec<String> =
+            entries.flatten().filter_map(|entry| String::from_utf8(entry.name.clone()).ok()).collect();
+        near = format!("{near}/{}", like(part, names.iter().map(String::as_str))?);
+    }
+    Some(format!("{}:{near}", place.dataset_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_taken_apart() {
+        assert_eq!(
+            parts("cannot create 'bakcup/x': no such pool 'bakcup'"),
+            Some(("cannot create ", "bakcup/x", "no such pool 'bakcup'"))
+        );
+        assert!(is_missing("dataset does not exist") && !is_missing("dataset is busy"));
+        assert_eq!(parts("missing pool name"), None);
+        assert_eq!(like("hoem", ["home", "var"].into_iter()).as_deref(), Some("home"));
+        assert_eq!(like("xyzzy", ["home", "var"].into_iter()), None);
+    }
+}
