@@ -156,7 +156,7 @@ impl Report {
     /// All remarks about the reliability of the figures.
     #[must_use]
     pub fn cautions(&self) -> Vec<String> {
-        let unfinished = self.unfinished.iter().map(|why| format!("not everything was measured: {why}"));
+        let unfinished = self.unfinished.iter().map(|why| format!("this is not everything: {why}"));
         unfinished.chain(self.caution()).chain(self.of_btrfs()).chain(self.warnings.iter().cloned()).collect()
     }
 
