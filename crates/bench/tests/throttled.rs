@@ -174,7 +174,7 @@ impl Watch for Accepted {
 
 /// Behind a network of 100 MB/s and before a disk of 15 MB/s, a writer is held up where the model says.
 #[test]
-fn the_knee_of_a_throttled_disk_is_where_the_limit_and_the_rates_say() {
+fn writing_slows_down_at_the_predicted_byte() {
     let _alone = ALONE.lock();
     undisturbed(|| {
         let (network, disk, dirty_max) = (100_000_000, 15_000_000, 48 << 20);

@@ -35,7 +35,7 @@ pub trait Space {
     /// If the table cannot be read.
     fn find_shared(&mut self, block: &Block, copies: u8) -> Result<Option<Block>>;
 
-    /// What reads for look-ups that are about to come, if that takes time.
+    /// Prefetcher for dedup look-ups, if they read from disk.
     fn look_ahead(&self) -> Option<LookAhead> {
         None
     }

@@ -114,7 +114,7 @@ pub enum NotExpanded {
     Damaged,
     /// The boot areas hold the only copy of the first sectors.
     #[error(
-        "the expansion of a raidz vdev is under way, and its first sectors lie in the boot areas of its devices, of which one is missing or behind"
+        "the expansion of a raidz vdev is under way, and one device that holds the copy of its first sectors is missing or outdated"
     )]
     ScratchNotWhole,
 }

@@ -42,7 +42,7 @@ pub(crate) fn read(reader: &mut impl Read, first: [u8; 1], record: &mut Vec<u8>)
         }
         reader.read_exact(&mut word)?;
     }
-    Err(nonsense("a message has more fragments than any needs"))
+    Err(nonsense("the message has too many fragments"))
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ impl Pool {
         self.inner.storage.readers()
     }
 
-    /// Reads blocks as they lie on disk, for somebody who waits.
+    /// A reader of raw blocks with foreground priority.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         self.inner.storage.reader()

@@ -74,7 +74,7 @@ pub(crate) struct Reflow {
     pub(crate) copied: u64,
     /// What the ZAP of the vdev says of that.
     pub(crate) noted: u64,
-    /// What a device refused in the last txg that was to move something.
+    /// The error that stopped the expansion in its last txg.
     pub(crate) obstacle: Option<Obstacle>,
 }
 

@@ -53,7 +53,7 @@ pub struct Joined(pub(crate) ());
 /// A device that left.
 struct Left {
     leaf: Option<Leaf>,
-    /// With a guid: it becomes a spare again. Otherwise its labels are wiped.
+    /// The spare's guid if the device returns to the spares; `None`: wipe its labels.
     spare: Option<Guid>,
 }
 

@@ -149,9 +149,9 @@ impl Treated {
 /// What the administrator orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Start, or continue after a suspension. With a pattern or a rate that replaces the default.
+    /// Starts or resumes; the value replaces the default pattern or rate.
     Start(Option<u64>),
-    /// Stop; it can be gone on with.
+    /// Pauses; `Start` resumes.
     Suspend,
     /// Give up.
     Cancel,

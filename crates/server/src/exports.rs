@@ -285,7 +285,11 @@ impl Exports {
                 continue;
             };
             if told.address.as_ref().is_some_and(|address| !address.is_local()) {
-                tracing::warn!(dataset = name, text, "exports to other machines are not begun by a property");
+                tracing::warn!(
+                    dataset = name,
+                    text,
+                    "a property cannot start an export to other machines: use `cenote export`"
+                );
                 continue;
             }
             match self.start(pool, name, &told) {

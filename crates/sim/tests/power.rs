@@ -323,7 +323,7 @@ fn power_cut_while_blocks_are_shared_leaves_a_synced_state() {
 
 #[test]
 fn power_cut_while_half_the_labels_are_torn_loses_nothing() {
-    // What a cut while labels were written leaves; then power goes again in the first txg after it.
+    // Half-written labels; power fails again in the first txg.
     for torn in [[0, 2], [1, 3], [0, 1]] {
         let mut story = Story::on(Machine::striped(2), 7);
         story.write("/a", "synced").sync().shut_down();

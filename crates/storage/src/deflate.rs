@@ -61,7 +61,7 @@ impl Deflate {
         deflate
     }
 
-    /// For this run all datasets have their gzip from `engine`; `None`: each as it says.
+    /// Overrides the gzip engine of all datasets; `None` ends it.
     pub fn force(&self, engine: Option<GzipEngine>) {
         let place = |engine: GzipEngine| GzipEngine::WORDS.iter().position(|word| *word == engine.name());
         let word = engine.and_then(place).map_or(0, |place| place as u8 + 1);

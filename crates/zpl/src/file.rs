@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_record_size_lets_an_odd_block_reach_a_power_of_two() {
+    fn a_block_grows_to_a_power_of_two_after_recordsize_was_lowered() {
         assert_eq!(grown_block(100_352, 1 << 20, 4096), Some(128 << 10));
         assert_eq!(grown_block(100_352, 100_400, 4096), Some(100_864));
         assert_eq!(grown_block(8192, 1 << 20, 4096), None);

@@ -59,7 +59,7 @@ impl Filesystem {
         Ok(id)
     }
 
-    /// The kind of link that one more name of object `id` would be. The caller holds its lock.
+    /// Whether another name of `id` is its first link. The caller holds its lock.
     ///
     /// # Errors
     /// [`Error::NotFound`] when it had names and lost them.

@@ -121,7 +121,7 @@ fn gate(tree: &Tree, hold: Hold) -> Tx {
 }
 
 #[test]
-fn nobody_waits_for_a_change_that_waits_for_a_closing_txg() {
+fn a_change_blocked_by_a_closing_txg_blocks_no_other_caller() {
     // Extended attributes in files, so that their owner is changed with that of their file.
     for (name, change) in CHANGES {
         let bed = Bed::new(5, &[("xattr", 1)], 0, 0);
@@ -197,7 +197,7 @@ fn nobody_waits_for_a_change_that_waits_for_free_space() {
 }
 
 #[test]
-fn nobody_waits_for_a_change_that_waits_for_a_suspended_pool() {
+fn a_change_blocked_by_a_suspended_pool_blocks_no_other_caller() {
     let script = Script::new();
     let disk = Arc::new(script.disk("disk".to_owned(), 128 << 20)) as Arc<dyn Disk>;
     let options = Options { txg_timeout: 3600, ..options(5) };

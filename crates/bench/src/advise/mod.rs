@@ -78,7 +78,7 @@ const LAST_PART: f64 = 1.1;
 /// Until when the disks are measured, but for so long in any case.
 const PROBE_PART: f64 = 1.0;
 const PROBE_MIN: f64 = 0.1;
-/// What looking for files that are the same may take, of the time and of the bytes of much data.
+/// Limits of the search for identical files: its share of the time, and its share of the bytes of much data.
 const COPIES_TIME: f64 = 0.1;
 const COPIES_PART: f64 = 0.0005;
 /// As good as no limit.

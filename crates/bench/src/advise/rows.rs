@@ -56,7 +56,7 @@ struct OfKind<'a> {
     /// The best ratio in this pool, and where sectors count for nothing.
     best: f64,
     tightest: f64,
-    /// The best row for this kind alone, and that of what is picked for all.
+    /// `own`: the best row for this kind alone. `with_all`: the row for this kind of the setting picked for all kinds.
     own: &'a Row,
     with_all: &'a Row,
 }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_property_is_acted_on_or_warned_of_never_neither_and_never_both() {
+    fn every_property_has_either_an_effect_or_a_warning() {
         let engine = engine();
         let settable = VISIBLE.iter().filter(|property| property.access != Access::ReadOnly);
         let (mut silent, mut both) = (Vec::new(), Vec::new());

@@ -37,7 +37,7 @@ pub static COMMAND: Command = Command {
         flag("l", "here only"),
         flag("u", "the names are users"),
         flag("e", "for everyone"),
-        flag("c", "for whoever creates a dataset below"),
+        flag("c", "grants to the user who creates a child dataset"),
         property("s", "of a set"),
     ],
     targets: Targets::Of(targets),

@@ -39,7 +39,7 @@ pub static COMMAND: Command = Command {
     options: &[
         flag("P", "prints what is made in a form for programs"),
         flag("n", "makes nothing, only shows what would be made"),
-        flag("p", "makes the datasets above it, too, and is content if it exists"),
+        flag("p", "also creates missing parents; no error if it exists"),
         flag("u", "does not mount it"),
         flag("v", "says what is made"),
         flag("s", "reserves no space for the volume"),

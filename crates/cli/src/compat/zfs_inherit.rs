@@ -16,7 +16,7 @@ use pool::props::{Access, PropertyError, Value};
 /// `zfs inherit`.
 pub static COMMAND: Command = Command {
     name: "inherit",
-    about: "lets a property be what it is above",
+    about: "takes a property's value from the parent dataset",
     syntax: &["inherit [-rS] PROPERTY FILESYSTEM|VOLUME|SNAPSHOT…"],
     examples: &["zfs inherit compression tank/home", "zfs inherit -r mountpoint tank"],
     options: &[

@@ -160,7 +160,7 @@ fn rename_in(
         if let Some(live) = call.live() {
             live.rename(renamed);
         }
-        // What they inherit may be another.
+        // The children may inherit another value now.
         return mounting::refresh(call, console, None);
     }
     let moved = mounting::Moved { top: from, kind: Kind::Name, force: call.options.force };

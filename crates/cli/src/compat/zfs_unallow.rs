@@ -22,7 +22,7 @@ pub static COMMAND: Command = Command {
         flag("r", "also of everything below"),
         flag("u", "the names are users"),
         flag("e", "from everyone"),
-        flag("c", "from whoever creates a dataset below"),
+        flag("c", "from the user who creates a child dataset"),
         property("s", "of a set"),
     ],
     targets: Targets::Last,

@@ -55,7 +55,7 @@ pub static COMMAND: Command = Command {
         value("m", "where the root file system is mounted"),
         property("o", "sets a property of the pool, or a feature@NAME; may be repeated"),
         property("O", "sets a property of the root file system; may be repeated"),
-        value("R", "mounts below this folder, and forgets the pool at its export"),
+        value("R", "mounts below this folder; the pool is not remembered after export"),
         value("t", "a name until the next export"),
     ],
     run: Run::Here(run),

@@ -13,8 +13,8 @@ pub static COMMAND: Command = Command {
     syntax: &["ddtprune -d DAYS|-p PERCENT POOL"],
     examples: &["zpool ddtprune -d 90 tank", "zpool ddtprune -p 10 tank"],
     options: &[
-        value("d", "entries of blocks with one reference that did not change for so many days"),
-        value("p", "so many percent of the entries of blocks with one reference, the oldest first"),
+        value("d", "removes the entries with one reference that did not change for this many days"),
+        value("p", "removes this percentage of the entries with one reference, oldest first"),
     ],
     targets: Targets::First,
     run: Run::Here(|call, _| run(call)),

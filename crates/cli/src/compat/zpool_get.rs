@@ -102,7 +102,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     {
         return zpool_vdev_props::get(call, console, &asking, first, rest);
     }
-    // What follows the name of a pool was taken for its vdevs above. Without such a pool nothing is shown at all.
+    // The words after the pool's name were parsed as vdevs above. Without such a pool nothing is shown at all.
     if let Some(name) = names.first().filter(|name| !is_pool(name)) {
         if let foreign @ open::NotOpen::Foreign { .. } = open::missing(name) {
             return Err(foreign.into());

@@ -58,7 +58,7 @@ pub static COMMAND: Command = Command {
         value("c", "pools of this cache file"),
         value("d", "looks in this folder, or at this device; may be repeated"),
         property("o", "sets a property or mount options; may be repeated"),
-        value("R", "mounts below this folder, and forgets the pool at its export"),
+        value("R", "mounts below this folder; the pool is not remembered after export"),
         flag("rewind-to-checkpoint", "at its checkpoint"),
     ],
     run: Run::Here(run),

@@ -104,7 +104,7 @@ pub fn forward(
     Ok(None)
 }
 
-/// What a user is told whose command does not stop, because the pool does not answer.
+/// Message for a user whose command waits for an unresponsive pool.
 fn still_waits(pool: &str) -> String {
     format!(
         "cenote: still waiting for '{pool}', which may be suspended: 'zpool status {pool}' says why; Ctrl-C again leaves at \

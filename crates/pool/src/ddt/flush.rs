@@ -15,7 +15,7 @@ const LOG_TXGS: u64 = 8;
 /// Entries that are flushed with each txg at least.
 const FLUSHED_MIN: u64 = 200;
 
-/// Which part of a log is flushed with a txg: a hundredth at least, and more than is added with it.
+/// Entries of the log to flush in this txg: twice what was added, at least 1 % of the log and at least [`FLUSHED_MIN`].
 fn measure(flat: &Flat) -> u64 {
     FLUSHED_MIN.max(flat.appended.saturating_mul(2)).max(flat.flushing() / 100)
 }

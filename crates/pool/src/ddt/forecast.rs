@@ -17,8 +17,9 @@ use format::zap::{self, leaf};
 
 use super::store::{BLOCK_SHIFT, Figures, INDIRECT_SHIFT, Kind, pack};
 
-/// Bytes of a key or a value that fit into one chunk of a leaf, and chunks of a leaf.
+/// Bytes of a key or a value that fit into one chunk of a leaf.
 const CHUNK_BYTES: usize = 21;
+/// Chunks of a leaf.
 const CHUNKS: usize = ((1 << BLOCK_SHIFT) - 2 * (1 << (BLOCK_SHIFT - 5))) / 24 - 2;
 /// Bits of a hash that count.
 const HASH_BITS: u32 = 48;

@@ -145,7 +145,7 @@ impl Syncing<'_> {
         end.div_ceil(1 << self.inner.storage.vdevs().tops()[vdev.0 as usize].metaslab_shift)
     }
 
-    /// Copies a piece to where there is room for all of it; the room of its gaps is given back.
+    /// Copies a piece to free space that holds all of it; the space of its gaps is freed.
     fn copy_piece(
         &mut self,
         top: &TopVdev,

@@ -134,7 +134,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// When all of the txg but its uberblock is durable: copies the next sectors. What they are becomes true with the uberblock.
+    /// When all of the txg but its uberblock is durable: copies the next sectors. The copies count once the uberblock is written.
     pub(super) fn reflow<'a>(&mut self, inner: &'a Inner) -> Result<Option<Moving<'a>>> {
         let Some(mut it) = self.state.reflow.clone() else { return Ok(None) };
         if self.txg <= it.since || !can_move(self.inner, self.state, &it) {

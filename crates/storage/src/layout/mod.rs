@@ -237,7 +237,7 @@ impl Spread {
         }
     }
 
-    /// How far the sectors have moved of a vdev that gets one child more.
+    /// Progress of a raidz expansion; `None` if there is none.
     #[must_use]
     pub fn motion(&self) -> Option<&Arc<Motion>> {
         match self {

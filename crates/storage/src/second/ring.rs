@@ -87,7 +87,7 @@ impl Ring {
         gone
     }
 
-    /// Takes off what lies between the hand and `to`: the oldest contents, if the device was filled before.
+    /// Drops cached blocks between the write position and `to`: the oldest contents, if the device was filled before.
     fn give_up(&mut self, to: u64, gone: &mut Vec<Buffer>) {
         let hand = self.hand;
         let is_next = |at: u64| at >= hand && at < to;

@@ -165,7 +165,7 @@ proptest! {
         second.write_now();
         let found = sizes.iter().filter(|(n, size)| has(&second, **n, **size)).count() as u64;
         prop_assert_eq!(found, second.stats().restored);
-        // What no log block lists yet is lost, and what shares a log block with something that was overwritten.
+        // Blocks that no log block lists are lost. So are blocks whose log block was overwritten.
         prop_assert!(found <= there && found + 8 >= there, "{} of {}", found, there);
     }
 

@@ -148,7 +148,7 @@ impl Apply<'_> {
             Compression::Zstd => self.begin.features & feature::ZSTD != 0,
             _ => true,
         };
-        if announced { Ok(()) } else { Err(invalid("a compression that was not announced")) }
+        if announced { Ok(()) } else { Err(invalid("the record's compression is not in the stream header")) }
     }
 
     /// A raidz device has whole sectors of each block only, and a sealed block cannot grow.

@@ -94,7 +94,7 @@ fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits)
 }
 
-/// Why something else than a directory cannot be put in the place of what is there; `None` if it can.
+/// The reason why `there` cannot be replaced by a non-directory of this `kind`; `None` if it can.
 fn keeps_place(there: &Stat, kind: FileKind) -> Option<CopyError> {
     let what = match type_of(there) {
         FileType::Directory => return Some(CopyError::destination("a directory has that name")),

@@ -9,13 +9,13 @@ const COLUMNS: usize = 71;
 
 /// Exit statuses that all commands share.
 const STATUSES: [(&str, &str); 3] =
-    [("0", "All was done."), ("1", "Something was not."), ("2", "The command line makes no sense.")];
+    [("0", "All was done."), ("1", "At least one part failed."), ("2", "The command line is wrong.")];
 
 /// What scripts and users set.
 const ENVIRONMENT: [(&str, &str); 6] = [
     ("CENOTE_SERVER", "off: no pool is held by a server; each command opens and exports its pool"),
     ("CENOTE_RUN_DIR", "where the sockets of servers are"),
-    ("CENOTE_STATE_DIR", "where it is written which pools are imported"),
+    ("CENOTE_STATE_DIR", "folder that holds the list of imported pools"),
     (
         "CENOTE_VISITORS_DIR",
         "where root's servers have the sockets that other users may reach; empty: nowhere",

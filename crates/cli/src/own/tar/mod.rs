@@ -186,7 +186,9 @@ impl Writer<'_> {
             let piece = piece.map_err(|error| broken(error.to_string()))?;
             let Some(data) = piece.data() else {
                 let Piece::Hole { offset, .. } = piece else { continue };
-                return Err(broken(format!("it has a hole at byte {offset} now: it changed meanwhile")));
+                return Err(broken(format!(
+                    "the file changed while it was read (a new hole at byte {offset})"
+                )));
             };
             written += data.len() as u64;
             if written > size {
@@ -194,7 +196,7 @@ impl Writer<'_> {
             }
             out.write_all(data)?;
         }
-        if written == size { Ok(()) } else { Err(broken("it changed meanwhile".to_owned())) }
+        if written == size { Ok(()) } else { Err(broken("the file changed while it was read".to_owned())) }
     }
 
     /// The contents of a file with holes: only its data.
@@ -213,7 +215,7 @@ impl Writer<'_> {
                 let read =
                     self.fs.read(id, offset, &mut buffer[..wanted]).map_err(|e| broken(e.to_string()))?;
                 if read == 0 {
-                    return Err(broken("it changed meanwhile".to_owned()));
+                    return Err(broken("the file changed while it was read".to_owned()));
                 }
                 out.write_all(&buffer[..read])?;
                 offset += read as u64;
