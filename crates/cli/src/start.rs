@@ -1,7 +1,11 @@
 //! Starting the server of a pool in the background.
 
 use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
 
 use fuse::Unavailable;
 use server::ClientError;
@@ -9,7 +13,7 @@ use server::messages::{Elsewhere, Moved, Ready};
 
 use crate::around::Surroundings;
 use crate::connect;
-use crate::messages::{Action, Failure, plain, reason};
+use crate::messages::{Action, Failure, io_words, plain, reason};
 use crate::out::Console;
 use crate::state;
 
@@ -145,9 +149,9 @@ fn several(moved: &[&Moved], why: Elsewhere) -> String {
         |path: fn(&Moved) -> &Path| common(&moved.iter().map(|moved| path(moved)).collect::<Vec<_>>());
     match why {
         Elsewhere::NotYours => format!(
-            "cenote: {number} file systems are mounted in '{}': '{}' is not a folder of yours; 'zfs mount' lists them",
+            "cenote: {number} file systems are mounted in '{}': {}; 'zfs mount' lists them",
             above(|moved| &moved.point).display(),
-            above(|moved| &moved.wanted).display(),
+            not_yours(&above(|moved| &moved.wanted)),
         ),
         Elsewhere::Linked => format!(
             "cenote: {number} file systems, such as '{}', are mounted elsewhere, with links at their places; 'zfs mount' lists them",
@@ -173,11 +177,42 @@ fn elsewhere(moved: &Moved) -> String {
     let Moved { dataset, wanted, point, why } = moved;
     let (wanted, point) = (wanted.display(), point.display());
     let why = match why {
-        Elsewhere::NotYours => format!("'{wanted}' is not a folder of yours"),
+        Elsewhere::NotYours => not_yours(&moved.wanted),
         Elsewhere::Linked => format!("'{wanted}', which is in a mount of yours, is a link to it"),
         Elsewhere::Within => format!("'{wanted}' is in a mount of yours"),
     };
     format!("cenote: '{dataset}' is mounted on '{point}': {why}")
+}
+
+/// Why this user cannot mount on the folder `wanted`.
+fn not_yours(wanted: &Path) -> String {
+    let path = wanted.to_owned();
+    let why = front::apart::ask(move || Ok(obstacle(&path))).ok().flatten();
+    why.unwrap_or_else(|| format!("'{}' is not a folder of yours", wanted.display()))
+}
+
+/// What is in the way of a mount on `wanted`; `None` if nothing is.
+fn obstacle(wanted: &Path) -> Option<String> {
+    let shown = wanted.display();
+    let there = wanted.ancestors().find_map(|path| match std::fs::metadata(path) {
+        Ok(metadata) => Some(Ok((path, metadata))),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+        Err(error) => Some(Err(error)),
+    })?;
+    let (path, metadata) = match there {
+        Ok(there) => there,
+        Err(error) => return Some(format!("'{shown}': {}", io_words(&error))),
+    };
+    let user = rustix::process::geteuid().as_raw();
+    let at = path.display();
+    if !metadata.is_dir() {
+        Some(format!("'{at}' is not a folder"))
+    } else if path == wanted {
+        (metadata.uid() != user).then(|| format!("'{shown}' belongs to user {}", metadata.uid()))
+    } else {
+        let may_make = access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+        (!may_make).then(|| format!("'{shown}' does not exist, and you may not make it in '{at}'"))
+    }
 }
 
 /// Why the server of the imported pool `name` cannot mount the file system `asked`: it does not run.
@@ -214,6 +249,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_in_the_way_of_a_mount_is_named() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path();
+        assert_eq!(obstacle(folder), None);
+        assert_eq!(obstacle(&folder.join("a/b")), None);
+        let file = folder.join("file");
+        std::fs::write(&file, "").expect("written");
+        for wanted in [file.clone(), file.join("below")] {
+            assert_eq!(obstacle(&wanted), Some(format!("'{}' is not a folder", file.display())));
+        }
+        if !rustix::process::geteuid().is_root() {
+            assert_eq!(obstacle(Path::new("/")), Some("'/' belongs to user 0".to_owned()));
+            let said = obstacle(Path::new("/no/such"));
+            assert_eq!(said.as_deref(), Some("'/no/such' does not exist, and you may not make it in '/'"));
+        }
+    }
+
+    #[test]
     fn several_file_systems_elsewhere_for_one_reason_are_one_line() {
         let moved = |dataset: &str, why| Moved {
             dataset: dataset.to_owned(),
@@ -235,11 +288,11 @@ mod tests {
         all.push(moved("t/d", Elsewhere::NotYours));
         let many = said(&all);
         assert!(many.contains("cenote: 3 file systems, such as 't/a', are mounted elsewhere"), "{many}");
-        assert!(many.lines().count() == 2 && many.contains("'/t/d' is not a folder of yours"), "{many}");
+        assert!(many.lines().count() == 2 && many.contains("'/t/d' "), "{many}");
         let all: Vec<Moved> = ["t", "t/a", "t/b"].map(|name| moved(name, Elsewhere::NotYours)).into();
         assert_eq!(
             said(&all),
-            "cenote: 3 file systems are mounted in '/run/p': '/t' is not a folder of yours; 'zfs mount' lists them\n"
+            format!("cenote: 3 file systems are mounted in '/run/p': {}; 'zfs mount' lists them\n", not_yours(Path::new("/t")))
         );
         let mut err = Vec::new();
         tell_moved(&all, &mut Console::new(std::io::sink(), &mut err).quiet(true));

@@ -307,8 +307,10 @@ fn an_ordinary_user_has_pools_of_their_own() {
     let place = home.join("cenote/mnt/mine");
     person.with_pool(&live, &made, || {
         assert_eq!(made.status, 0, "{made:?}");
-        let line =
-            format!("cenote: 'mine' is mounted on '{}': '/mine' is not a folder of yours\n", place.display());
+        let line = format!(
+            "cenote: 'mine' is mounted on '{}': '/mine' does not exist, and you may not make it in '/'\n",
+            place.display()
+        );
         assert_eq!(made.err, line);
         // Only its owner may enter the mount.
         let said = user(&["zfs", "mount"]).good();

@@ -152,6 +152,17 @@ fn a_server_of_an_image_that_is_not_imported_ends_with_an_export() {
     let image = live.text("tank.img");
     live.run(&["-d", &image, "zfs", "mount", "-a"]).good();
     write(&live.path("mnt/kept"), b"written");
+    // Commands without '-d' say how to reach it.
+    let hint = format!("'tank' is in use without being imported: 'cenote -d {image} …' reaches it");
+    for (words, line) in [
+        (["zpool", "status", "tank"], "cannot open 'tank': no such pool"),
+        (["zfs", "list", "tank"], "cannot open 'tank': dataset does not exist"),
+    ] {
+        let done = live.run(&words);
+        assert!(done.err.lines().eq([line, hint.as_str()]), "{done:?}");
+        done.refused(line);
+    }
+    assert!(live.run(&["-d", &image, "zpool", "status", "tank"]).good().contains("ONLINE"));
     live.run(&["zpool", "export", "tank"]).good();
     assert!(live.mounts().is_empty(), "{:?}", live.mounts());
     assert_eq!(live.run(&["-d", &image, "cat", "tank:/kept"]).good(), "written");

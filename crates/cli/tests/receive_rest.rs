@@ -165,7 +165,11 @@ fn a_policy_makes_one_snapshot_an_hour_and_removes_only_its_own() {
     assert_eq!(said, ["would create tank/fs/sub@auto-NOW", "would destroy tank/fs@old"]);
     assert_eq!(names(&bed, "tank/fs").len(), 7);
     assert_eq!(dated(&bed, &keep), ["created tank/fs/sub@auto-NOW", "destroyed tank/fs@old"]);
-    assert_eq!(dated(&bed, &keep), [""; 0]);
+    let nothing =
+        "nothing to do for 'tank/fs': no new snapshot is due, and the policy keeps those that are there";
+    assert_eq!(dated(&bed, &keep), [nothing]);
+    assert_eq!(dated(&bed, &dry), [nothing]);
+    assert_eq!(dated(&bed, &[&keep[..], &["--quiet"]].concat()), [""; 0]);
     zfs(&bed, "destroy -R tank/fs@cloned");
     zfs(&bed, "release keep tank/fs@held");
     zfs(&bed, "destroy tank/fs@held");
@@ -265,6 +269,11 @@ fn a_backup_in_a_folder_can_be_verified_and_received() {
     let verified = bed.run(&["backup", "--verify", "./streams"]).good();
     assert_eq!(verified.lines().filter(|line| line.starts_with("sub/")).count(), 2, "{verified}");
     assert_eq!(verified.lines().count(), 4);
+    let size = pool::props::number::nice_bytes(
+        std::fs::metadata(bed.path("streams").join(&streams[0])).expect("there").len(),
+    );
+    let line = format!("{}: read again, and all {size} are as they were written", streams[0]);
+    assert_eq!(verified.lines().next(), Some(line.as_str()));
     // A folder has the streams of one dataset.
     let refused = bed.run(&["backup", "tank/fs/sub", "./streams"]);
     assert!(refused.status == 1 && refused.err.contains("has a backup of 'tank/fs'"), "{refused:?}");

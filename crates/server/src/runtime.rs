@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 
 use pool::private;
 use pool::props::names;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::{Errno, retry_on_intr};
 
 /// Parent of the login folders, each named by the user's uid.
 const LOGINS: &str = "/run/user";
+/// Folders in the runtime directory that servers make.
+const FOLDERS: [&str; 3] = ["mnt", "within", "nbd"];
+/// So deep no mount points are nested.
+const DEPTH_MAX: usize = 64;
 /// Suffix of a socket's name while it is being made.
 pub(crate) const FRESH: &str = ".new";
 
@@ -20,13 +24,15 @@ pub(crate) const FRESH: &str = ".new";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runtime {
     folder: PathBuf,
+    /// cenote chose its place, so it is removed when the last server has ended.
+    is_ours: bool,
 }
 
 impl Runtime {
     /// Sockets in `folder`, which need not exist yet.
     #[must_use]
     pub fn new(folder: PathBuf) -> Runtime {
-        Runtime { folder }
+        Runtime { folder, is_ours: false }
     }
 
     /// That of this user: `$CENOTE_RUN_DIR`, else `/run/cenote` as root, else `$XDG_RUNTIME_DIR/cenote`, else `cenote` in
@@ -38,12 +44,14 @@ impl Runtime {
         let user = rustix::process::geteuid();
         let of_session = set("XDG_RUNTIME_DIR").filter(|path| path.is_absolute());
         let of_session = of_session.or_else(|| of_logins(Path::new(LOGINS), user.as_raw()));
-        Runtime::new(match (set("CENOTE_RUN_DIR"), of_session) {
-            (Some(folder), _) => std::path::absolute(&folder).unwrap_or(folder),
-            (None, _) if user.is_root() => PathBuf::from("/run/cenote"),
-            (None, Some(folder)) => folder.join("cenote"),
-            (None, None) => std::env::temp_dir().join(format!("cenote-{}", user.as_raw())),
-        })
+        let (folder, is_ours) = match (set("CENOTE_RUN_DIR"), of_session) {
+            (Some(folder), _) => (std::path::absolute(&folder).unwrap_or(folder), false),
+            // systemd makes it, too.
+            (None, _) if user.is_root() => (PathBuf::from("/run/cenote"), false),
+            (None, Some(folder)) => (folder.join("cenote"), true),
+            (None, None) => (std::env::temp_dir().join(format!("cenote-{}", user.as_raw())), true),
+        };
+        Runtime { folder, is_ours }
     }
 
     /// The socket of the server of `pool`.
@@ -66,13 +74,39 @@ impl Runtime {
     ///
     /// # Errors
     /// The file that is locked cannot be made, or no pool can have that name.
-    pub(crate) fn hold(&self, pool: &str) -> io::Result<Option<OwnedFd>> {
+    pub(crate) fn hold(&self, pool: &str) -> io::Result<Option<NameLock>> {
         let path = self.file(pool, "lock")?;
-        let file = private::file(&path, OFlags::RDWR)?;
-        match retry_on_intr(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => Ok(Some(file)),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(errno.into()),
+        loop {
+            let file = private::file(&path, OFlags::RDWR)?;
+            match retry_on_intr(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+            // The holder before may have removed the file after it was opened here. A lock on a removed file keeps nobody out.
+            if is_at(&file, &path)? {
+                return Ok(Some(NameLock { path, _file: file }));
+            }
+        }
+    }
+
+    /// Makes the folder, and keeps it there until the returned value is dropped or the process ends.
+    ///
+    /// # Errors
+    /// As [`Runtime::create`].
+    pub(crate) fn enter(&self) -> io::Result<InUse> {
+        loop {
+            self.create()?;
+            let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let folder = match retry_on_intr(|| open(&self.folder, flags, Mode::empty())) {
+                Err(Errno::NOENT) => continue,
+                opened => opened?,
+            };
+            retry_on_intr(|| flock(&folder, FlockOperation::LockShared))?;
+            // A server that ended may have removed the folder before it was locked here.
+            if is_at(&folder, &self.folder)? {
+                return Ok(InUse { runtime: self.clone(), folder });
+            }
         }
     }
 
@@ -105,6 +139,69 @@ impl Runtime {
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+}
+
+/// The name of a pool, held for one server. The file that is locked is removed at the end.
+#[derive(Debug)]
+pub(crate) struct NameLock {
+    path: PathBuf,
+    _file: OwnedFd,
+}
+
+impl Drop for NameLock {
+    fn drop(&mut self) {
+        // A file that stays is harmless. The lock is given back after this, so nobody else's file is removed.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The runtime directory while a server uses it: a shared lock on the folder.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    runtime: Runtime,
+    folder: OwnedFd,
+}
+
+impl InUse {
+    /// Removes the empty folders in the runtime directory, and that itself where cenote chose its place, unless another server
+    /// uses it.
+    pub(crate) fn leave(self) {
+        let exclusive = || flock(&self.folder, FlockOperation::NonBlockingLockExclusive);
+        if retry_on_intr(exclusive).is_err() || !is_at(&self.folder, &self.runtime.folder).unwrap_or(false) {
+            return;
+        }
+        for name in FOLDERS {
+            remove_empty(&self.runtime.folder.join(name), 0);
+        }
+        if self.runtime.is_ours {
+            // It stays while there is anything in it.
+            let _ = fs::remove_dir(&self.runtime.folder);
+        }
+    }
+}
+
+/// Removes `folder` and the folders in it, as far as they are empty. A folder that something is mounted on stays, and is not
+/// entered.
+fn remove_empty(folder: &Path, depth: usize) {
+    let removed = fs::remove_dir(folder);
+    let is_full = removed.is_err_and(|error| error.kind() == io::ErrorKind::DirectoryNotEmpty);
+    if !is_full || depth > DEPTH_MAX {
+        return;
+    }
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries.flatten().filter(is_folder).for_each(|entry| remove_empty(&entry.path(), depth + 1));
+    let _ = fs::remove_dir(folder);
+}
+
+/// Whether the open file or folder is the one at `path`.
+fn is_at(opened: &OwnedFd, path: &Path) -> io::Result<bool> {
+    let own = fstat(opened)?;
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (own.st_dev, own.st_ino)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -199,5 +296,54 @@ mod tests {
             std::os::unix::fs::chown(real.folder(), Some(65534), None).unwrap();
             assert_eq!(real.create().unwrap_err().to_string(), "it belongs to user 65534");
         }
+    }
+
+    #[test]
+    fn what_a_server_made_goes_with_the_last_server_and_not_before() {
+        let place = tempfile::tempdir().unwrap();
+        let runtime = Runtime { folder: place.path().join("run"), is_ours: true };
+        let (one, two) = (runtime.enter().unwrap(), runtime.enter().unwrap());
+        let name = runtime.hold("tank").unwrap();
+        assert!(runtime.folder().join("tank.lock").exists());
+        fs::create_dir_all(runtime.mounts().join("srv/data")).unwrap();
+        drop(name);
+        assert!(!runtime.folder().join("tank.lock").exists());
+        one.leave();
+        assert!(runtime.mounts().join("srv/data").exists(), "another server may mount there");
+        two.leave();
+        assert!(!runtime.folder().exists());
+        // A folder with something in it stays, and so does one that the user chose.
+        let again = runtime.enter().unwrap();
+        fs::write(runtime.folder().join("note"), "mine").unwrap();
+        again.leave();
+        assert!(runtime.folder().join("note").exists());
+        let chosen = Runtime::new(place.path().join("chosen"));
+        chosen.enter().unwrap().leave();
+        assert!(chosen.folder().exists());
+    }
+
+    #[test]
+    fn servers_that_come_and_go_at_the_same_time_never_hold_one_name_twice() {
+        let place = tempfile::tempdir().unwrap();
+        let runtime = Runtime { folder: place.path().join("run"), is_ours: true };
+        let holders = std::sync::atomic::AtomicUsize::new(0);
+        let order = std::sync::atomic::Ordering::SeqCst;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let in_use = runtime.enter().unwrap();
+                        if let Some(held) = runtime.hold("tank").unwrap() {
+                            assert_eq!(holders.fetch_add(1, order), 0);
+                            assert!(runtime.folder().join("tank.lock").exists());
+                            holders.fetch_sub(1, order);
+                            drop(held);
+                        }
+                        in_use.leave();
+                    }
+                });
+            }
+        });
+        assert!(!runtime.folder().exists() || fs::read_dir(runtime.folder()).unwrap().count() == 0);
     }
 }

@@ -27,9 +27,11 @@ pub struct Crate {
     pub files: Vec<SourceFile>,
 }
 
-/// The repository's root, found from this crate's own place.
+/// The repository's root, found from this crate's own place. cargo tells where that is when it runs the program: a program that
+/// was built in another copy of the repository would judge that copy.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    let built_in = || env!("CARGO_MANIFEST_DIR").into();
+    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built_in)).join("../..")
 }
 
 /// Reads and parses every crate of the repository. Crates under `vendor/` are other people's and are left out.

@@ -9,6 +9,8 @@ use crate::config::ConfigError;
 use crate::messages::{Action, Failure, reason};
 use crate::visit;
 
+use super::pool_of;
+
 /// Why a pool is not open.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOpen {
@@ -24,6 +26,14 @@ pub enum NotOpen {
         user: u32,
         /// Other users may look at it.
         is_shared: bool,
+    },
+    /// A pool of this name is in use by way of `-d`, and not imported.
+    #[error("no such pool")]
+    Unlisted {
+        /// The pool.
+        name: String,
+        /// One of its devices.
+        device: PathBuf,
     },
     /// Several different pools of this name were found.
     #[error("more than one matching pool")]
@@ -92,6 +102,9 @@ impl NotOpen {
     pub fn dataset(self, name: &str) -> Failure {
         match self {
             NotOpen::Missing(_) => Action::Open(name).failed(reason::DATASET_MISSING),
+            NotOpen::Unlisted { device, .. } => {
+                Action::Open(name).failed(reason::DATASET_MISSING).hint(how_to_reach(pool_of(name), &device))
+            }
             other => other.into(),
         }
     }
@@ -108,6 +121,9 @@ impl From<NotOpen> for Failure {
                 Failure::refused(format!("cenote: {error}")).hint("name only one of them with -d")
             }
             NotOpen::Config(error) => Failure::refused(format!("bad configuration: {error}")),
+            NotOpen::Unlisted { name, device } => {
+                Action::Open(name).failed(&error).hint(how_to_reach(name, device))
+            }
             NotOpen::Ambiguous(name) => Action::Open(name).failed(&error).hint("name one image with -d"),
             NotOpen::Missing(name)
             | NotOpen::Foreign { name, .. }
@@ -117,6 +133,12 @@ impl From<NotOpen> for Failure {
             | NotOpen::Server { name, .. } => Action::Open(name).failed(&error),
         }
     }
+}
+
+/// How commands reach a pool that is in use and not imported.
+pub fn how_to_reach(name: &str, device: &Path) -> String {
+    let device = device.display();
+    format!("'{name}' is in use without being imported: 'cenote -d {device} …' reaches it")
 }
 
 /// What is said of a pool of another user.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use front::Mounter;
 use crate::Runtime;
 use crate::client::connect;
 use crate::error::ServeError;
-use crate::runtime::FRESH;
+use crate::runtime::{FRESH, NameLock};
 
 /// Time for a server that no longer listens to release its name.
 const LEAVING: Duration = Duration::from_secs(3);
@@ -24,7 +23,11 @@ pub(super) const OWN_MODE: u32 = 0o600;
 pub(super) const VISITORS_MODE: u32 = 0o666;
 
 /// Waits a moment for the name of a server that is just ending.
-pub(super) fn hold_name(runtime: &Runtime, name: &str, mounter: &dyn Mounter) -> Result<OwnedFd, ServeError> {
+pub(super) fn hold_name(
+    runtime: &Runtime,
+    name: &str,
+    mounter: &dyn Mounter,
+) -> Result<NameLock, ServeError> {
     let until = Instant::now() + LEAVING;
     loop {
         let held = runtime.hold(name);

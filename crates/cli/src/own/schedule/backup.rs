@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use pool::props::number::nice_bytes;
 use serde_json::json;
 
 use super::chain::{Chain, Link};
@@ -14,7 +15,7 @@ use super::existing::{Existing, datasets, snapshots_of};
 use super::{BACKUP, MADE_BY, name_now};
 use crate::around::Surroundings;
 use crate::messages::Failure;
-use crate::out::{Console, counted};
+use crate::out::Console;
 use crate::own::child::{Zfs, not_started, said};
 
 /// Creator of a snapshot, from [`MADE_BY`].
@@ -214,7 +215,10 @@ fn verify_chain(chain: &Chain, top: &Path, with_json: bool, console: &mut Consol
                 console.line(&json!({ "file": file, "bytes": link.bytes, "verified": true }).to_string())?;
             }
             Ok(()) if console.is_quiet() => {}
-            Ok(()) => console.line(&format!("{file}: {} as written", counted(link.bytes, "byte")))?,
+            Ok(()) => {
+                let size = nice_bytes(link.bytes);
+                console.line(&format!("{file}: read again, and all {size} are as they were written"))?;
+            }
             Err(failure) => console.complain(failure)?,
         }
     }
@@ -403,7 +407,7 @@ impl One<'_> {
         let forget = |_: &Failure| self.forget(sent);
         let link = chain.add((&sent.full, sent.guid, from), stream, || ended(sender)).inspect_err(forget)?;
         let to = folder.join(&link.file).display().to_string();
-        let line = format!("{} -> {to} ({})", sent.full, counted(link.bytes, "byte"));
+        let line = format!("{} -> {to} ({})", sent.full, nice_bytes(link.bytes));
         self.end(&line, &Done { sent, from: base.as_ref(), to, bytes: Some(link.bytes) }, console)?;
         Ok(base)
     }

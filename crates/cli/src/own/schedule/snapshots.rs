@@ -95,6 +95,11 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
             removed.push(one.full.clone());
         }
     }
+    if made.is_empty() && removed.is_empty() && !console.has_failed() && !args.json && !console.is_quiet() {
+        let due = if args.prune { "" } else { "no new snapshot is due, and " };
+        let line = format!("nothing to do for '{}': {due}the policy keeps those that are there", args.dataset);
+        console.sentence(&line)?;
+    }
     if args.json {
         let all = json!({ "schema": 1, "dry_run": args.dry_run, "created": made, "destroyed": removed });
         console.line(&all.to_string())?;
