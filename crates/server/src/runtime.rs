@@ -163,10 +163,10 @@ pub(crate) struct InUse {
     folder: OwnedFd,
 }
 
-impl InUse {
+impl Drop for InUse {
     /// Removes the empty folders in the runtime directory, and that itself where cenote chose its place, unless another server
     /// uses it.
-    pub(crate) fn leave(self) {
+    fn drop(&mut self) {
         let exclusive = || flock(&self.folder, FlockOperation::NonBlockingLockExclusive);
         if retry_on_intr(exclusive).is_err() || !is_at(&self.folder, &self.runtime.folder).unwrap_or(false) {
             return;
@@ -308,17 +308,17 @@ mod tests {
         fs::create_dir_all(runtime.mounts().join("srv/data")).unwrap();
         drop(name);
         assert!(!runtime.folder().join("tank.lock").exists());
-        one.leave();
+        drop(one);
         assert!(runtime.mounts().join("srv/data").exists(), "another server may mount there");
-        two.leave();
+        drop(two);
         assert!(!runtime.folder().exists());
         // A folder with something in it stays, and so does one that the user chose.
         let again = runtime.enter().unwrap();
         fs::write(runtime.folder().join("note"), "mine").unwrap();
-        again.leave();
+        drop(again);
         assert!(runtime.folder().join("note").exists());
         let chosen = Runtime::new(place.path().join("chosen"));
-        chosen.enter().unwrap().leave();
+        drop(chosen.enter().unwrap());
         assert!(chosen.folder().exists());
     }
 
@@ -339,7 +339,7 @@ mod tests {
                             holders.fetch_sub(1, order);
                             drop(held);
                         }
-                        in_use.leave();
+                        drop(in_use);
                     }
                 });
             }

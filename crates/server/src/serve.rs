@@ -140,7 +140,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
         tracing::error!(%error, "the scrub that was under way cannot go on");
     }
     let name = pool.name();
-    let in_use = runtime.enter().map_err(system(runtime.folder()))?;
+    let _in_use = runtime.enter().map_err(system(runtime.folder()))?;
     clean_mounts(&name, &*front_ends.mounter);
     let socket = runtime.socket(&name).map_err(system(runtime.folder()))?;
     let held = sockets::hold_name(&runtime, &name, &*front_ends.mounter)?;
@@ -182,9 +182,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     // No client may connect while the pool is being exported.
     let _ = fs::remove_file(&socket);
     drop((listener, visitors, held));
-    let finished = server.finish();
-    in_use.leave();
-    finished
+    server.finish()
 }
 
 /// A connection that is being served.
