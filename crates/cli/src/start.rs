@@ -292,7 +292,10 @@ mod tests {
         let all: Vec<Moved> = ["t", "t/a", "t/b"].map(|name| moved(name, Elsewhere::NotYours)).into();
         assert_eq!(
             said(&all),
-            format!("cenote: 3 file systems are mounted in '/run/p': {}; 'zfs mount' lists them\n", not_yours(Path::new("/t")))
+            format!(
+                "cenote: 3 file systems are mounted in '/run/p': {}; 'zfs mount' lists them\n",
+                not_yours(Path::new("/t"))
+            )
         );
         let mut err = Vec::new();
         tell_moved(&all, &mut Console::new(std::io::sink(), &mut err).quiet(true));

@@ -15,7 +15,7 @@ use super::existing::{Existing, datasets, snapshots_of};
 use super::{BACKUP, MADE_BY, name_now};
 use crate::around::Surroundings;
 use crate::messages::Failure;
-use crate::out::Console;
+use crate::out::{Console, counted};
 use crate::own::child::{Zfs, not_started, said};
 
 /// Creator of a snapshot, from [`MADE_BY`].

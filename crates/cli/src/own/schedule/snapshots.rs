@@ -97,7 +97,8 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
     }
     if made.is_empty() && removed.is_empty() && !console.has_failed() && !args.json && !console.is_quiet() {
         let due = if args.prune { "" } else { "no new snapshot is due, and " };
-        let line = format!("nothing to do for '{}': {due}the policy keeps those that are there", args.dataset);
+        let line =
+            format!("nothing to do for '{}': {due}the policy keeps those that are there", args.dataset);
         console.sentence(&line)?;
     }
     if args.json {
