@@ -1,7 +1,7 @@
 //! How good advice is that looks at only a part of the data: `budgets [--seeds N] PATH…`.
 //!
 //! Stores everything first, so that the ratios are known; then asks with ever smaller parts of the bytes and with many
-//! seeds, and prints for each part how far off the ratios were, how wide their intervals said they might be, and how many
+//! seeds. For each part it prints how far off the ratios were, how wide their intervals said they might be, and how many
 //! intervals held the truth.
 
 use std::collections::HashMap;

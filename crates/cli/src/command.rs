@@ -1,8 +1,8 @@
 //! The description of a subcommand of `zfs` or `zpool`, in one value.
 //!
 //! From:   the modules of the subcommands (`compat/zfs_send.rs`), each with its value `COMMAND`.
-//! To:     the tables in [`crate::compat`]. The option parser, the usage texts, `help`, manual pages, completions, the way to
-//!         a pool's server, what other users may ask, and the answer "not supported" are derived from the values.
+//! To:     the tables in [`crate::compat`]. From the values are derived: the option parser, the usage texts, `help`, manual
+//!         pages, completions; the way to a pool's server, the commands of other users, and the answer "not supported".
 
 use std::ops::Deref;
 

@@ -10,9 +10,9 @@
 //! an estimate of the dataset's metadata, and the difference in percent; then the worst cell per algorithm. The
 //! exit code is 1 if a cell is more than 1 % below OpenZFS's.
 //!
-//! compressratio counts metadata with its physical size on both sides of the fraction. The estimate is
-//! 48 bytes per record (a block pointer of an indirect block after LZ4, most of it checksum and address) in
-//! whole sectors, and seven sectors for the objset, its dnodes, the root directory and the master node.
+//! compressratio counts metadata with its physical size on both sides of the fraction. The estimate is 48 bytes per record
+//! in whole sectors, and seven sectors for the objset, its dnodes, the root directory and the master node. The 48 bytes are
+//! a block pointer of an indirect block after LZ4, most of it checksum and address.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! The checksum inside a log block: its four words stand in the chain header, and what is hashed has the chain's
-//! identity in their place, so that a block of another chain, or of another place in it, does not verify.
+//! The checksum inside a log block: its four words stand in the chain header. The hashed bytes have the chain's identity in
+//! their place, so that a block of another chain, or of another place in it, does not verify.
 //!
 //! From:   the bytes of a log block.
 //! To:     `pool`, which writes and follows chains.

@@ -2,8 +2,8 @@
 //!
 //! The kernel hands such a question to a thread of this process. If the process is killed in between, nobody answers it any
 //! more. The kernel gives up a mount when the last descriptor of its connection is closed. But a thread that waits for an
-//! answer cannot end, and it keeps the descriptors that it shares with the other threads open, so that the mount, the thread
-//! and the locks of the pool would stay for ever. Therefore these questions are asked by threads that have a table of
+//! answer cannot end, and it keeps the descriptors that it shares with the other threads open. So the mount, the thread and
+//! the locks of the pool would stay for ever. Therefore these questions are asked by threads that have a table of
 //! descriptors of their own, with nothing in it: when the other threads have ended, the connection is closed, the question
 //! fails, and the process is gone.
 //!

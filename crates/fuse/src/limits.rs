@@ -2,9 +2,9 @@
 //!
 //! With `FUSE_WRITEBACK_CACHE`, a `write` returns to the program when the kernel's page cache has taken the data. The data
 //! arrives here later, and a refusal then would lose acknowledged data. So writes are refused before the cache takes them.
-//! The kernel does not ask before it takes a page, but before each `write` it asks for the attributes of the file when those
-//! it knows are no longer valid, and after that whether the file has capabilities (`security.capability`) to take off. Near
-//! a limit we therefore let the attributes of a file that is written expire at once, and decide in the answer about the
+//! The kernel does not ask before it takes a page. But before each `write` it asks for the attributes of the file when those
+//! it knows are no longer valid. After that it asks whether the file has capabilities (`security.capability`) to take off.
+//! Near a limit we therefore let the attributes of a file that is written expire at once, and decide in the answer about the
 //! capabilities. The kernel refuses a `write` when it cannot take off what that answer claims:
 //!
 //! ```text

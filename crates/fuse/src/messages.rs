@@ -52,8 +52,8 @@ fn creation(
 impl Bridge {
     /// Agrees with the kernel on what the mount is like.
     pub(crate) fn begin(&self, config: &mut KernelConfig) {
-        // Without FUSE_ASYNC_DIO: with it, the kernel does not drop pages that somebody reads into its cache while an
-        // asynchronous direct write (AIO, io_uring) is under way, and later reads get the old data from there.
+        // Without FUSE_ASYNC_DIO: with it, the kernel does not drop pages that a program reads into its cache while an
+        // asynchronous direct write (AIO, io_uring) is under way. Later reads get the old data from there.
         let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO

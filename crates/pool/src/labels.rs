@@ -198,9 +198,9 @@ fn for_each_of_half(
     one_is_enough(done)
 }
 
-/// One good label leads to the pool. So a device with a bad place in one of its labels stays in use, as in OpenZFS, which counts
-/// the labels that were written and fails where there is none. A power cut is harmless: the other half is written at another
-/// time, and one of its labels is good, too.
+/// One good label leads to the pool. So a device with a bad place in one of its labels stays in use. OpenZFS does the same:
+/// it counts the labels that were written and fails where there is none. A power cut is harmless: the other half is written
+/// at another time, and one of its labels is good, too.
 ///
 /// # Errors
 /// The first one, if none of the labels is good.

@@ -2,8 +2,8 @@
 //!
 //! `fusermount3` becomes root to mount, and the kernel lets nobody into a user's FUSE mount but that user. So below a
 //! user's own mount nothing can be mounted. The server of that mount shows the file system in place of the folder
-//! (docs/decisions/0027). One that must be mounted with other options than that mount goes into a folder of the runtime
-//! directory, and the server shows a symbolic link to it in its place.
+//! (docs/decisions/0027). A file system that must be mounted with other options than that mount goes into a folder of the
+//! runtime directory. The server shows a symbolic link to it in its place.
 
 use std::fs;
 use std::io;

@@ -35,9 +35,9 @@ impl Runtime {
         Runtime { folder, is_ours: false }
     }
 
-    /// That of this user: `$CENOTE_RUN_DIR`, else `/run/cenote` as root, else `$XDG_RUNTIME_DIR/cenote`, else `cenote` in
-    /// the folder of their logins (`/run/user/ID`, where a session without that variable finds it, too), else a folder of
-    /// their own in `/tmp`.
+    /// That of this user: `$CENOTE_RUN_DIR`, else `/run/cenote` as root, else `$XDG_RUNTIME_DIR/cenote`. Without these it
+    /// is `cenote` in `/run/user/ID`, the folder of the user's logins; a session without that variable finds it there, too.
+    /// The last choice is a folder of the user's own in `/tmp`.
     #[must_use]
     pub fn of_user() -> Runtime {
         let set = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);

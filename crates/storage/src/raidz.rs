@@ -30,8 +30,9 @@ impl Outcome {
     pub(crate) const GOOD: Outcome = Outcome { good: true, damaged: Vec::new() };
 }
 
-/// Fills `buf` with the block at `offset`. If what its data columns hold does not pass `is_good`, the block is computed from parity, first
-/// without the columns that cannot be read, then without every combination of columns that parity allows to be damaged as well.
+/// Fills `buf` with the block at `offset`. If the contents of its data columns do not pass `is_good`, the block is computed
+/// from parity. The first try leaves out the columns that cannot be read; the others also leave out every combination of
+/// columns that parity allows to be damaged as well.
 ///
 /// # Errors
 /// More columns cannot be read than parity allows.

@@ -61,7 +61,7 @@ impl Tree {
     }
 
     /// Runs `operation` on a leaf in use. If its device refuses, and the other leaves of the top-level vdev hold all of its
-    /// data, the leaf counts as failed from now on, and the operation counts as done.
+    /// data, the leaf counts as failed from now on. The operation then counts as done.
     pub(crate) fn write(
         &self,
         vdev: u32,

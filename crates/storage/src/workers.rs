@@ -55,8 +55,9 @@ impl Workers {
     }
 
     /// Applies `f` to every item on the worker threads and hands the results to `sink`, in the order of the
-    /// items, on the calling thread, which computes too while it has nothing else to do if `caller` says so. At
-    /// most `window` items are taken from `items` and not yet through `sink`. A call costs no thread; a few per txg are free.
+    /// items, on the calling thread. If `caller` says so, the calling thread computes too while it has nothing
+    /// else to do. At most `window` items are taken from `items` and not yet through `sink`. A call costs no
+    /// thread; a few per txg are free.
     ///
     /// # Errors
     /// The first error of `sink`; no further item is taken or computed then.

@@ -3,8 +3,8 @@
 //! From:   the pieces that were looked at, of each stratum.
 //! To:     [`super::estimate`]: intervals that hold the truth 95 times of 100; [`super::look`], which draws where they are wide.
 //!
-//! With what [`super::estimate`] calls L, P, M, N, X, n and x, the error of R = (L + M)/(P + M) comes from the residuals of
-//! the pieces, e = (l − R·p) − x·(l − R·p summed)/(x summed):
+//! L, P, M, N, X, n and x are those of [`super::estimate`]. The error of R = (L + M)/(P + M) comes from the residuals of the
+//! pieces, e = (l − R·p) − x·(l − R·p summed)/(x summed):
 //!
 //! ```text
 //! s²  = (Σ e² + PRIOR · c²) / (n − 1 + PRIOR)                spread in stratum h
@@ -15,10 +15,10 @@
 //! ```
 //!
 //! c is the spread that all strata have in common: a few pieces that are alike by chance do not make a narrow interval, and a
-//! stratum of which a single piece was seen has the spread of the others. It is estimated from the D pieces that are not
-//! the first of their stratum, and from how much all that were seen differ from each other, which counts as `MIXED` more of
-//! them: from one or two pieces nobody can tell how much kinds differ within themselves, but hardly do they more than from each
-//! other.
+//! stratum of which a single piece was seen has the spread of the others. It is estimated from the D pieces that are not the
+//! first of their stratum. It is also estimated from how much all seen pieces differ from each other, which counts as
+//! `MIXED` more of them: from one or two pieces nobody can tell how much kinds differ within themselves, but hardly do they
+//! more than from each other.
 //!
 //! ```text
 //! c² = max((Σ e² of all strata + MIXED · s² of all as one stratum) / d, (R · SHRINKS)² / (pieces seen + 1)),  d = D + MIXED

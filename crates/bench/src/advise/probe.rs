@@ -3,7 +3,8 @@
 //! A pool in a nameless temporary file takes some data and gives it back from cold caches, timed as `cenote bench` does:
 //!
 //! 1. some of the data as it is, uncompressed: as many bytes go to the disks as come in; first a little, so that a slow disk
-//!    does not take long, then four times as much as long as there is time, and of the most several passes, whose median counts;
+//!    does not take long; then four times as much as long as there is time. The largest amount has several passes, whose
+//!    median counts;
 //! 2. lines that compress to next to nothing: what the engine does for each byte that never reaches a disk;
 //! 3. many short files: what a file costs.
 //!

@@ -7,11 +7,11 @@
 //! divided into strata by kind of file and size of file, since files of a kind and size compress alike. Kinds that
 //! hold little are one stratum together. Every stratum has a piece first, the large ones before the small ones; those
 //! with [`LARGE`] of all bytes then have [`FIRST`] pieces. After that each draw goes where it narrows the interval most:
-//! where X · s / √(n · (n + 1) · c) is largest, X being the stratum's bytes, n the pieces drawn of it, s how much they
-//! differ in a byte and c what one costs (Neyman's allocation, one draw at a time; the same s for all until
-//! [`Strata::learn`] tells them apart).
-//! Within a stratum the draws follow multiples of the golden ratio from a random start: every beginning of
-//! that sequence is spread over all folders and files evenly.
+//! where X · s / √(n · (n + 1) · c) is largest. X is the stratum's bytes, n the pieces drawn of it, s how much they
+//! differ in a byte, and c the cost of one. This is Neyman's
+//! allocation, one draw at a time (with the same s for all until
+//! [`Strata::learn`] tells them apart). Within a stratum the draws follow multiples of the golden ratio from a random
+//! start: every beginning of that sequence is spread over all folders and files evenly.
 //!
 //! Source: W. G. Cochran, Sampling Techniques, chapter 5.5.
 

@@ -55,7 +55,7 @@ pub struct Line {
 }
 
 /// Calls `found` for each file and each folder of `place`, a folder after its contents. A place that is a whole dataset is
-/// the top of the datasets below it, too, as if each were a folder of the one above, unless it is to stay `alone`. With a
+/// the top of the datasets below it, too, as if each were a folder of the one above. With `alone` it is not. With a
 /// snapshot these are their snapshots of the same name; a dataset that has none was not there then. What cannot be read is
 /// complained about and left out.
 ///

@@ -1,5 +1,5 @@
-# Furnishes the folder $1 as the root of a small system with the programs $2 (each NAME=FILE, parted by blanks) in
-# /opt, and stays as its first process until its input ends.
+# Furnishes the folder $1 as the root of a small system with the programs $2 in /opt (each NAME=FILE, parted by blanks). It
+# stays as its first process until its input ends.
 set -e
 read -r pid _ </proc/self/stat
 # This namespace began with all mounts of the machine. Those of other tests are given back, or their pools could not be

@@ -1,8 +1,9 @@
 //! fletcher4 in four or eight lanes: lane j sums the words j, j + n, j + 2n, …; the lanes are combined last.
 //!
-//! Source: docs/format/02-blocks-checksums-compression.md §3.1. With m steps, the word of lane j at r steps
-//! from the end (r ≥ 1) has weight 1 in a, x in b, x(x+1)/2 in c and x(x+1)(x+2)/6 in d, where x = n·r − j.
-//! The lanes' own sums weigh it by the same polynomials of r, so each total is a fixed combination of them.
+//! Source: docs/format/02-blocks-checksums-compression.md §3.1. There are m steps. The word of lane j at r
+//!         steps from the end (r ≥ 1) has weight 1 in a, x in b, x(x+1)/2 in c and x(x+1)(x+2)/6 in d. Here
+//!         x = n·r − j. The lanes' own sums weigh it by the same polynomials of r, so each total is a fixed
+//!         combination of them.
 
 use std::arch::x86_64::*;
 

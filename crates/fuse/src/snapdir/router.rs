@@ -1,5 +1,6 @@
-//! Each message goes to whom its node belongs to: the file system that is mounted, one of its snapshots, what is made up
-//! between the two, or another file system that is shown in place of a directory, with all that belongs to that.
+//! Each message goes to the owner of its node: the mounted file system, one of its snapshots, or the made-up directories
+//! between the two. A node may also be of another file system that is shown in place of a directory, with all that belongs
+//! to that.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

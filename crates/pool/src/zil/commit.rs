@@ -243,8 +243,8 @@ impl<'a> Batch<'a> {
         self.notes.pop_front().map(|itx| (itx.txg, itx.note))
     }
 
-    /// Writes the block of `object` that holds byte `offset` to the place that it keeps, for a record to point at. `None`
-    /// if the change made in `txg` is on its way already, or there is no such place, as where logs have devices of
+    /// Writes the block of `object` that holds byte `offset` to the place that it keeps, for a record to point at. `None` if
+    /// the change made in `txg` is on its way already, or there is no such place. There is none where logs have devices of
     /// their own, which must not be needed for data: then the record holds the data.
     ///
     /// # Errors

@@ -6,8 +6,8 @@
 //! Source: docs/format/05-space-maps.md §1, §3, §4, §11; 02-blocks-checksums-compression.md §4.
 //!
 //! Metaslabs are loaded when space is sought in them: a pool costs memory for what it uses, not for its size.
-//! Space freed in a txg is handed out again only when two more txgs are on disk, so that the uberblocks we
-//! may have to fall back to still find their blocks. The same calls give the same results.
+//! Space freed in a txg is handed out again only when two more txgs are on disk. So the uberblocks we may have to fall back
+//! to still find their blocks. The same calls give the same results.
 
 mod class;
 mod error;

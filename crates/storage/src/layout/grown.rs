@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(of(12), numbered(wide, 6..12));
     }
 
-    /// Each sector that was allocated lies once on the children there are now, each byte of the block is in one data column, and each row
+    /// Each allocated sector lies once on the present children, and each byte of the block is in one data column. Each row
     /// has the columns that it had on the narrower vdev.
     #[test]
     fn old_blocks_fill_what_was_allocated_once() {

@@ -1,5 +1,5 @@
-//! Numbers of nodes, as programs and protocols see them. A mount or export has one number space, so an object of a
-//! snapshot, or of another file system that is shown in the mount, must not be called what the head's is.
+//! Numbers of nodes, as programs and protocols see them. A mount or export has one number space. So an object of a snapshot,
+//! or of another file system that is shown in the mount, must not have the number of an object of the head.
 //!
 //! The numbers of `.zfs` and what is made up in it are those that OpenZFS shows on Linux: they count down from 2^48, where
 //! no object is. Objects of a snapshot, or of another file system, have the number of its place in the bits above.

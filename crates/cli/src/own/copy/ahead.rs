@@ -2,7 +2,7 @@
 //!
 //! From:   the sources; names and sizes, no data.
 //! To:     the total and the time left of the bar; and, for a copy out of a pool, a line that says beforehand how long the
-//!         files are, since outside they take that much, however little they take in the pool.
+//!         files are. Outside they take that much, however little they take in the pool.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Directories of this machine that a copy reads or fills.
 //!
 //! From:   a directory that the user named, and names of its children.
-//! To:     descriptors. Each step down opens one name relative to the descriptor of its parent and follows no link, so
-//!         that no name and no change of the tree during the copy leads outside the directory that the user named.
+//! To:     descriptors. Each step down opens one name relative to the descriptor of its parent and follows no link. So no
+//!         name and no change of the tree during the copy leads outside the directory that the user named.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
