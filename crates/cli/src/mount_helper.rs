@@ -364,7 +364,7 @@ mod tests {
             parse("-o sync tank /mnt").expect("parsed").overrides().is_err(),
             "nothing would be synchronous"
         );
-        // What mount(8) finds in /proc/mounts comes with a remount.
+        // A remount brings the options that mount(8) finds in /proc/mounts.
         let shown =
             "-o remount,ro,sync,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other tank /m";
         assert_eq!(parse(shown).expect("parsed").overrides().expect("known").setuid, Some(false));

@@ -211,7 +211,7 @@ impl Session {
     /// pool goes on; what commands changed of its datasets is on disk already.
     ///
     /// # Errors
-    /// What was not written yet could not be; the pool is safe as of its last sync.
+    /// Changes that were not written yet could not be written; the pool is safe as of its last sync.
     pub fn finish(self) -> Result<(), Failure> {
         let name = self.pool().name();
         self.pool().forget_command();

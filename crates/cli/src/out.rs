@@ -196,7 +196,7 @@ impl<'a> Console<'a> {
         Ok(self.out.write_all(b"\n")?)
     }
 
-    /// Standard output, for tables and other text. What is written at once is whole characters.
+    /// Standard output, for tables and other text. Each write must consist of whole characters.
     pub fn out(&mut self) -> &mut impl Write {
         &mut self.out
     }

@@ -106,7 +106,7 @@ fn command(program: Program, job: &Job) -> Option<&'static Command> {
 /// # Errors
 /// One line that says why it is not answered.
 pub fn judge_question(question: &Question) -> Result<(), String> {
-    // What is refused is quoted: it may hold control characters.
+    // The refused question is quoted: it may hold control characters.
     taken_apart(question).map_err(|line| quoted(line.as_bytes()))
 }
 

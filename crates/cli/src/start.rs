@@ -23,7 +23,7 @@ pub fn log_of(pool: &str) -> PathBuf {
 }
 
 /// Starts the server of an imported pool, unless servers are not used; waits until it is mounted, with these mount
-/// options (`ro,noexec`). What is not mounted is complained about.
+/// options (`ro,noexec`). File systems that could not be mounted are complained about.
 ///
 /// # Errors
 /// The server does not start.

@@ -53,7 +53,7 @@ fn fitting_line(line: &str, width: usize) -> Vec<String> {
         return lines(words, width, (indent, &next));
     }
     // The line of a usage text: an option stays with its argument.
-    // What wraps the words counts no column for a tab.
+    // The function that wraps the words counts no column for a tab.
     syntax(words, width - tabs, (indent, &next))
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum Stage {
     Wanted,
     /// The checkpoint keeps the state of this txg.
     Exists { txg: Txg, created: u64 },
-    /// What it kept is being freed.
+    /// The space that it kept is being freed.
     Discarding,
 }
 

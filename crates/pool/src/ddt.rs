@@ -5,7 +5,7 @@
 //! Source: docs/format/14-dedup-and-cloning.md §2–§7.
 //!
 //! Entries that the txg touches are in memory until they are stored: in the stores of a legacy table, in the log of a table that
-//! has logs (feature `fast_dedup`). What is in logs is in memory, too. The stores stay on the disks.
+//! has logs (feature `fast_dedup`). The entries of logs are in memory, too. The stores stay on the disks.
 
 mod flush;
 mod forecast;

@@ -49,7 +49,8 @@ pub(crate) fn missed_by_devices(tree: &VdevConfig, members: &Members) -> BTreeMa
 
 /// The health of the distributed spares of a vdev, from the lists on disk, which the health of all leaves has so far.
 ///
-/// What a device misses is left out of the list of a spare that had everything when the device began to miss it.
+/// The list of a spare that had everything when a device began to miss something leaves out the ranges that this device
+/// misses.
 pub(crate) fn lists_from_disk(top: &VdevConfig, members: &Members) {
     let lists = members.missing();
     for (child, spare) in spares_in_use(top) {

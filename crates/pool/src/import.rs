@@ -277,7 +277,7 @@ impl Loaded {
     }
 }
 
-/// What is known of the space of the pool becomes what its users see.
+/// Publishes the figures of the pool's space to its users.
 fn publish(inner: &Arc<Inner>, state: &SyncState, synced: Txg) {
     crate::sync::publish(inner, state, synced);
     let (allocatable, deferred) = (state.allocator.allocatable(), state.allocator.space().deferred);

@@ -9,8 +9,8 @@ pub(crate) const REBUILT: &str = "rebuild_txg";
 /// Key of a leaf that says since when it is resilvered block by block.
 pub(crate) const RESILVERED: &str = "resilver_txg";
 
-/// Where a rebuild is. What is placed in its metaslab later is written to all devices, and the rebuild does not follow it: its own
-/// record takes new places with each txg.
+/// Where a rebuild is. Blocks that are placed in its metaslab later are written to all devices, and the rebuild does not
+/// follow them: its own record takes new places with each txg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passing {
     pub(crate) vdev: u32,

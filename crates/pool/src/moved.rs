@@ -103,7 +103,7 @@ impl crate::Inner {
         Ok(tops.iter().flat_map(|top| top.written()).any(lacks))
     }
 
-    /// What is obsolete of each mapping of which that is counted exactly.
+    /// The obsolete parts of each mapping that counts them exactly.
     ///
     /// # Errors
     /// The MOS cannot be read.

@@ -213,8 +213,8 @@ pub(crate) const fn is_counted(class: Class) -> bool {
     matches!(class, Class::Special | Class::Dedup)
 }
 
-/// Reads the allocation classes of top-level vdevs from the MOS. What tells them may lie on a removed vdev, so the mappings of
-/// these come first.
+/// Reads the allocation classes of top-level vdevs from the MOS. The ZAPs that hold them may lie on a removed vdev, so the
+/// mappings of removed vdevs come first.
 ///
 /// # Errors
 /// The ZAP of a vdev cannot be read.

@@ -79,7 +79,8 @@ impl Obsolete {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Condensed {
     pub(crate) vdev: u64,
-    /// What is obsolete of the old mapping, and left out of the new one. What becomes obsolete later is in another space map.
+    /// The parts of the old mapping that are obsolete and left out of the new one. Parts that become obsolete later are in another
+    /// space map.
     pub(crate) map: ObjectId,
     /// The new mapping.
     pub(crate) mapping: ObjectId,

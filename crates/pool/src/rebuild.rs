@@ -5,8 +5,9 @@
 //! To:     the record in the ZAP of the top-level vdev; in the end, the lists of what the devices lack.
 //! Source: docs/format/11-redundancy.md §7.
 //!
-//! What is copied with a txg is noted with it: after a power cut the rebuild goes on from the last txg on disk. New blocks go to the new
-//! device, too, whether the rebuild has passed their place or not. A resilver that begins takes the place of every rebuild.
+//! The ranges that a txg copies are noted in the same txg: after a power cut the rebuild goes on from the last txg on disk.
+//! New blocks go to the new device, too, whether the rebuild has passed their place or not. A resilver that begins takes the
+//! place of every rebuild.
 
 use std::time::Instant;
 
@@ -193,7 +194,7 @@ impl Syncing<'_> {
             self.end_rebuild(vdev, rebuild, RebuildState::Canceled)?;
             return Ok(Step::Canceled);
         }
-        // What this txg has written so far is to be where it belongs before it is read.
+        // The blocks that this txg has written so far must be on their devices before they are read.
         self.writer.drain()?;
         let began = Instant::now();
         let ranges = self.next_in_use(vdev, rebuild.last_offset, bytes)?;
@@ -258,7 +259,8 @@ impl Syncing<'_> {
         }
     }
 
-    /// What these leaves lacked when the rebuild began is written. Also what only a checkpoint reaches, since that is in use, too.
+    /// These leaves now have all that they lacked when the rebuild began. This
+    /// includes blocks that only a checkpoint reaches, since they are in use, too.
     fn empty_lists_of(&mut self, vdev: u32, rebuild: &Rebuild, targets: &[u64]) {
         let top = &self.inner.storage.vdevs().tops()[vdev as usize];
         let whole: Vec<storage::Leaf> = top

@@ -20,13 +20,13 @@ use crate::{NotExpanded, Result};
 
 /// Bits of the word of the uberblock that hold how far the sectors have moved, in units of 512 bytes.
 const STATE_SHIFT: u32 = 55;
-/// What passes through the boot areas is there, and may be half written where it belongs.
+/// The sectors that pass through the boot areas are there, and may be half written at their new place.
 pub(crate) const IN_SCRATCH: u64 = 1;
-/// It is where it belongs.
+/// They are at their new place.
 pub(crate) const OUT_OF_SCRATCH: u64 = 2;
-/// The same, and an import put it there.
+/// The same, and an import copied them there.
 pub(crate) const OUT_AT_IMPORT: u64 = 3;
-/// It was where it belongs before this txg.
+/// They were at their new place before this txg.
 pub(crate) const IN_PLACE: u64 = 4;
 
 /// Keys of the ZAP of a top-level vdev.

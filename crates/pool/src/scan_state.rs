@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// A dataset is gone. What it shared with the next one, if it was a snapshot, is to be visited there.
+    /// A dataset is gone. If it was a snapshot, the blocks that it shared with the next one are to be visited there.
     pub fn destroyed(&mut self, id: ObjectId, next: Option<ObjectId>, txg: Txg) {
         if self.scan.objset() == id {
             match next {

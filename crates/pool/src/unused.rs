@@ -208,7 +208,7 @@ impl Pool {
         Ok(left)
     }
 
-    /// Carries out an order for one leaf. What is begun goes on in the background.
+    /// Carries out an order for one leaf. A started treatment goes on in the background.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::NotTreatable`]; [`Error::Treating`]; [`Error::NotTreated`]; it cannot be written.

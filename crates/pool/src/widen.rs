@@ -74,7 +74,8 @@ impl Pool {
         let mut copied = 0;
         while let Some(it) = self.expansion()? {
             if it.ended.is_some() {
-                // The txg with the end may be on its way still. What is to follow is known when it is on the disks.
+                // The txg with the end may be on its way still. The scrub that follows is known when that txg is on the
+                // disks.
                 return self.sync();
             }
             if it.waits {

@@ -233,7 +233,7 @@ fn is_resilvered(parity: usize) {
             "device {lost}: nothing is left to repair"
         );
         pool.export().unwrap();
-        // What was resilvered is needed now.
+        // The pool now needs the resilvered data.
         let away = if parity == 0 { 1 } else { parity };
         let others: Vec<usize> = (0..count).filter(|disk| *disk != lost).take(away).collect();
         let after = script.image_after(script.op_count(), CrashPolicy::KeepAll, 1);
@@ -476,7 +476,7 @@ fn a_resilver_goes_on_where_the_power_was_cut() {
     let joined = pool.attach(first, sized(&script, "third", SIZE)).unwrap();
     let before = script.op_count();
     pool.resilver_joined(joined).unwrap();
-    // What is in the queue comes and goes meanwhile.
+    // Datasets of the scan's queue come and go meanwhile.
     pool.snapshot(&["tank@late".to_owned()], &[]).unwrap();
     pool.destroy_snapshots(&["tank@3".to_owned()], false).unwrap();
     pool.wait_scrub().unwrap();

@@ -264,7 +264,7 @@ fn a_rebuild_of_a_spare_goes_on_after_a_power_cut_at_any_time() {
             let all = pool.rebuilds().unwrap();
             assert!(all.iter().all(|(_, rebuild)| rebuild.state != RebuildState::Active));
             pool.export().unwrap();
-            // What was rebuilt is needed now.
+            // The pool now needs the rebuilt data.
             let left = disks.iter().filter(|(at, _)| *at != 4).map(|(_, disk)| disk.clone()).collect();
             has_files(&imported(left), &files);
         }

@@ -179,7 +179,7 @@ fn blocks_of_a_removed_vdev_are_freed() {
     let removal = pool.removal().unwrap().unwrap();
     assert_eq!((removal.vdev, removal.mapping), (1, 144));
     let before = pool.info().space.allocated;
-    // What the snapshot has stays.
+    // Blocks of the snapshot stay.
     let dataset = pool.open("gremove/a").unwrap();
     let files = dataset.objset().synced_objects().map(Result::unwrap);
     let files = files.filter(|(_, dnode)| dnode.object_type == format::ObjectType::PLAIN_FILE_CONTENTS);

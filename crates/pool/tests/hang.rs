@@ -66,7 +66,7 @@ fn a_silent_device_is_reported_and_the_pool_continues_after_it_answers() {
     assert_eq!((pool.silent_devices(), pool.slow_sync()), (vec![], None));
     pool.clear_errors(None);
     assert_eq!(pool.slow_requests()[1].1, 0);
-    // What the sync acknowledged survives a power cut.
+    // Data that the sync acknowledged survives a power cut.
     let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
     drop(pool);
     let pool = imported(after.disks(), options());

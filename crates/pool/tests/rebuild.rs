@@ -112,7 +112,7 @@ fn a_new_side_of_a_mirror_is_rebuilt_and_then_scrubbed() {
     let done = rebuild(&pool);
     assert_eq!((done.state, done.errors), (RebuildState::Complete, 0));
     assert!(done.rebuilt > 100_000 && done.rebuilt == done.scanned, "{done:?}");
-    // What the rebuild itself has written to the MOS is not its work.
+    // The blocks that the rebuild itself writes to the MOS do not count as scanned.
     assert!(done.scanned < 2 << 20, "{done:?}");
     let scan = pool.scan().unwrap().unwrap().scan;
     assert_eq!((scan.func, scan.state, scan.processed), (ScanFunc::Scrub, ScanState::Finished, 0));
@@ -147,7 +147,7 @@ fn a_rebuild_goes_on_after_a_power_cut_and_what_is_written_and_freed_meanwhile_i
     assert_eq!(some(&pool, 100_000), RebuildStep::GoesOn);
     let part = rebuild(&pool);
     assert!(part.is_active() && part.last_offset > 0 && part.rebuilt >= 100_000, "{part:?}");
-    // What is freed is written again, before the place of the rebuild and behind it.
+    // Freed space is written again, before the place of the rebuild and behind it.
     let dataset = pool.open("tank").unwrap();
     let tx = dataset.begin(Hold::write(1 << 20)).unwrap();
     for (id, bytes) in [expected.remove(0), expected.remove(2)] {

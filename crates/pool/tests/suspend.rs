@@ -30,7 +30,7 @@ fn operations() -> usize {
     script.op_count()
 }
 
-/// What a sync acknowledged survives a power cut.
+/// Data that a sync acknowledged survives a power cut.
 fn expect_both_durable(script: &Script, objects: [ObjectId; 2], from_op: usize) {
     let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
     let pool = imported(&after);

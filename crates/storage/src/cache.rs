@@ -1,6 +1,6 @@
 //! The record cache: uncompressed blocks by the place and birth of their first copy.
 //!
-//! What a key stands for never changes, so an entry can't go stale.
+//! The block of a key never changes, so an entry can't go stale.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -47,7 +47,7 @@ fn sides_of(top: &TopVdev) -> Vec<&Leaf> {
     if whole.is_empty() { top.leaves().collect() } else { whole }
 }
 
-/// `len` bytes at `offset` from side `first`, or from the next one that can be read. What was read is kept in `read`.
+/// `len` bytes at `offset` from side `first`, or from the next one that can be read. The bytes read are kept in `read`.
 fn read_side(
     sides: &[&Leaf],
     first: usize,

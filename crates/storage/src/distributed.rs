@@ -1,5 +1,5 @@
-//! Distributed spares: leaves of a draid vdev that have no device. What belongs to them lies in the spare space of the devices
-//! of the vdev, at the same offset.
+//! Distributed spares: leaves of a draid vdev that have no device. Their data lies in the spare space of the devices of the
+//! vdev, at the same offset.
 //!
 //! From:   the sides of the vdev, and its layout, which says in which part of the spare space a spare lies.
 //! To:     readers and writers, which get the devices.
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(devices(&holders), [100, second as u64 + 1, 101]);
         let chain: Vec<u64> = holders[1].chain().map(|leaf| leaf.guid).collect();
         assert_eq!(chain, [1000, 1001, second as u64 + 1]);
-        // What the second spare lacks, the first one lacks there, but other devices have it.
+        // The first spare lacks the blocks that the second one lacks, but other devices have them.
         let middle = sides[first].places()[1].as_ref().expect("a leaf");
         middle.health.add_missing(Txg(5), Txg(6));
         assert!(ways.holders(leaf, 0)[1].misses(Txg(5)));

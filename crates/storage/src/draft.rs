@@ -90,7 +90,7 @@ impl Draft {
         &self.record
     }
 
-    /// Changes the record. What was done early for it does not count any more.
+    /// Changes the record. The work that was done early for it does not count any more.
     pub fn edit(&mut self) -> &mut Vec<u8> {
         if let Some(prepared) = self.prepared.take() {
             // A worker that has not begun holds the record, which would be copied below.

@@ -101,7 +101,7 @@ impl Leaf {
         self.door.backing()
     }
 
-    /// What lies there in the allocatable area will soon be read.
+    /// Tells the system that these bytes of the allocatable area will soon be read.
     pub(crate) fn hint_willneed(&self, offset: u64, len: u64) {
         self.disk.hint_willneed(Leaf::place_of(offset), len);
     }

@@ -308,8 +308,9 @@ impl Storage {
         *self.salt.write() = Arc::new(Salt::new(bytes));
     }
 
-    /// Holds `payload` for `dva` back until [`Writer::finish`]; a later `hold` of the same place replaces it. What it replaces can be read
-    /// as well, with the checksum that it had: readers have that pointer until the pass of the sync ends.
+    /// Holds `payload` for `dva` back until [`Writer::finish`]; a later `hold` of the same place replaces it. The replaced
+    /// payload can be read as well, with the checksum that it had: readers have that pointer until the pass of the sync
+    /// ends.
     pub fn hold(&self, dva: Dva, payload: Payload) {
         self.held.hold(dva, payload);
     }

@@ -389,7 +389,7 @@ impl<'a> Stripe<'a> {
                 let place = self.map.columns[column];
                 let part = &buf[place.range(buf.len())];
                 let mut bytes = part.to_vec();
-                // What fills the last sector was read with it, if the column is not the one that is damaged.
+                // The filling of the last sector was read with it, if the column is not the one that is damaged.
                 let filled = self.bytes[column].as_deref().filter(|read| read.starts_with(part));
                 let filled = filled.map_or(&[][..], |read| &read[part.len()..place.filled as usize]);
                 bytes.extend_from_slice(filled);

@@ -14,7 +14,7 @@ pub use locks::{MutexHeld, RankedMutex, RankedRwLock, ReadHeld, WriteHeld};
 /// Locks in their order: outer locks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// What a copy has made in a folder, or a measurement as one file, while it makes more.
+    /// Files that a copy has made in a folder, or that a measurement has made as one file, while it makes more.
     Making,
     /// The turn of the one command of a server that changes datasets or properties.
     CommandTurn,

@@ -31,8 +31,8 @@ impl Missed {
 }
 
 impl Reader<'_> {
-    /// The copies of `block` that devices lack which take writes; of a gang those of its header and of its pieces. What belongs there
-    /// was read from other devices and verified.
+    /// The copies of `block` that devices lack which take writes; of a gang those of its header and of its pieces. Their
+    /// contents were read from other devices and verified.
     ///
     /// # Errors
     /// No good copy can be read.

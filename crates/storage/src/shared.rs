@@ -48,7 +48,7 @@ impl TopVdev {
                 break;
             }
             let again = read_from(&next);
-            // What an attempt says of damage is not replaced by an error of a later one.
+            // The damage that an attempt found is not replaced by an error of a later attempt.
             if again.is_ok() || read.is_err() {
                 read = again;
             }
@@ -107,8 +107,8 @@ impl TopVdev {
         stale
     }
 
-    /// A device of the vdev stops to take writes. What a resilver has written to distributed spares may have gone to this device, and may
-    /// not be durable there: so the spares go on missing what they miss now.
+    /// A device of the vdev stops to take writes. The data that a resilver has written to distributed spares may have gone
+    /// to this device, and may not be durable there: so the spares go on missing what they miss now.
     pub fn device_goes(&self) {
         let spares = self.leaves().filter(|leaf| leaf.distributed().is_some());
         spares.for_each(|spare| spare.health.keep_all_missing());

@@ -55,7 +55,7 @@ pub struct Encoding<'a> {
     pub deflate: &'a Deflate,
     /// Key of salted checksums.
     pub salt: &'a Salt,
-    /// What protects the block, where the recipe says that something does.
+    /// The protection of the block, if the recipe asks for one.
     pub guard: Guard<'a>,
 }
 

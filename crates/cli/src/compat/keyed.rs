@@ -22,7 +22,7 @@ pub(super) fn by_server(
     }
     let pool = session.pool();
     let head = name.split('@').next().unwrap_or(name);
-    // What cannot be read is told by the command itself.
+    // The command itself reports datasets that cannot be read.
     let read = match below {
         true => pool.list(head, None, false).unwrap_or_default(),
         false => pool.dataset(head).into_iter().collect(),

@@ -72,7 +72,7 @@ pub(super) fn stats(status: &ScanStatus, look: Look) -> Option<Map<String, Value
         ("state", Value::from(state)),
         ("start_time", look.date(scan.start_time)),
         ("end_time", look.date(scan.end_time)),
-        // What was written meanwhile is examined, too.
+        // Blocks written during the scan are examined, too.
         ("to_examine", look.bytes(scan.to_examine.max(scan.examined))),
         ("examined", look.bytes(scan.examined)),
         ("skipped", look.bytes(scan.skipped)),

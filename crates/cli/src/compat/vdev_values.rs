@@ -48,7 +48,7 @@ pub struct Vdev<'a> {
     /// What was set on it.
     set: BTreeMap<String, Value>,
     space: Space,
-    /// What the leaves below did together.
+    /// The sum of the statistics of the leaves below.
     did: IoStats,
     /// Reads, writes and checksums that failed.
     errors: [u64; 3],
@@ -75,7 +75,7 @@ impl<'a> Vdevs<'a> {
     /// All of them, parents first.
     ///
     /// # Errors
-    /// What was set on them cannot be read.
+    /// The properties that were set on them cannot be read.
     pub fn all(&self) -> Result<Vec<Vdev<'_>>, Failure> {
         let mut all = vec![self.vdev(&self.root, None, None)?];
         for top in self.root.children.iter().filter(|top| top.kind != VdevKind::Hole) {

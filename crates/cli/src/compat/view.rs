@@ -438,7 +438,7 @@ impl PoolView {
             }
             Body::Closed { found: Some(found), .. } => {
                 let mut tree = found_tree(found, naming);
-                // What no label describes may have been removed.
+                // A vdev that no label describes may have been removed.
                 tree.retain(|vdev| vdev.guid.0 != 0 || !found.config.has_removed());
                 // Missing devices are named by their last known paths.
                 let here: Vec<PathBuf> = found.devices.values().map(|path| state::absolute(path)).collect();

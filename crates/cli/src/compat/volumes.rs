@@ -182,7 +182,7 @@ pub fn complete(
             *value = Some(Value::Number(full));
         }
     }
-    // What was computed for the old size is computed for the new one.
+    // A reservation that was computed for the old size is computed for the new one.
     let is_computed = number(pool, info, reserve)? == pool.volume_reservation(old, block);
     if new.is_some() && is_computed && of(values, reserve).is_none() {
         values.push((reserve.to_owned(), Some(Value::Number(full))));

@@ -211,7 +211,7 @@ fn create_in(
     }
     make(pool, name, made)?;
     if let Some(live) = call.live() {
-        // What is reserved for the new file system is taken from the others.
+        // The space reserved for the new file system is taken from the others.
         live.limits_changed();
     }
     match (topmost, volume) {

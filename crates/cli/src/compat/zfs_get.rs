@@ -161,7 +161,8 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// The properties of a dataset. What `all` leaves out has a say in the widths all the same, and is not shown.
+    /// The properties of a dataset. The properties that `all` leaves out count for the widths all the same, and are not
+    /// shown.
     fn rows(&self, sessions: &mut Sessions, info: &DatasetInfo) -> Result<Vec<Got>, Failure> {
         let wanted: Vec<String> = match &self.words {
             Some(words) => words.iter().map(|word| (*word).to_owned()).collect(),

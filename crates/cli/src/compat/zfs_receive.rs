@@ -259,7 +259,7 @@ impl Receive<'_> {
         let tree = top.map(|top| destination.name_of(top, Some(top))).unwrap_or_default();
         let tree = replica.as_ref().map(|replica| Tree { replica, top: file_system(&tree), exact });
         if let Some(tree) = &tree {
-            // What cannot be done now may be when the streams are here.
+            // A change that fails now may succeed when the streams are here.
             zfs_receive_tree::follow(pool, call, console, tree)?;
         }
         let mut line = Some(call.line.as_str()).filter(|_| !call.options.dry_run);
@@ -309,8 +309,8 @@ impl Receive<'_> {
         Ok(())
     }
 
-    /// What was received raw has keys of its own at first. What had not where it was sent takes its key from above again. Clones have
-    /// those of their origin.
+    /// Datasets that were received raw have keys of their own at first. A dataset without a key of its own at the sender
+    /// takes its key from its parent again. Clones have those of their origin.
     fn mend_key_roots(&self, roots: BTreeMap<String, (bool, bool)>) -> Result<(), Failure> {
         let Receive { pool, call } = *self;
         let _turn = call.turn()?;
@@ -327,7 +327,7 @@ impl Receive<'_> {
         Ok(())
     }
 
-    /// Holds a snapshot as its sender does. What was received before is held already.
+    /// Holds a snapshot as its sender does. Snapshots that were received before are held already.
     fn hold(&self, snapshot: &str, tags: &[String]) -> Result<(), Failure> {
         for tag in tags {
             let _turn = self.call.turn()?;

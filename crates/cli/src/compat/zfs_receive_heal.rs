@@ -17,7 +17,7 @@ use crate::out::Console;
 /// Heals the snapshots that the streams are of.
 ///
 /// # Errors
-/// What is no such stream, or does not fit; blocks that could not be healed. What was healed stays.
+/// A stream of another kind, or one that does not fit; blocks that could not be healed. Healed blocks stay healed.
 pub(super) fn heal_in<R: Read>(
     pool: &Pool,
     call: &Typed<Options>,

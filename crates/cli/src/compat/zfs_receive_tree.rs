@@ -83,7 +83,7 @@ fn carry_out(
         }
         TreeChange::DestroySnapshots(names) => {
             names.iter().try_for_each(|name| say(format!("attempting destroy {name}")))?;
-            // What is held, or has clones, goes with the last of them.
+            // Snapshots with holds or clones go with the last of these.
             mounting::destroy_snapshots(call, pool, names, true)
                 .map_err(|error| words(Action::Destroy(&names[0]), &error))
         }

@@ -110,7 +110,8 @@ fn unmount_here(
     let mounts = live.seen();
     let pool = live.pool().map_err(|closed| Action::Open(live.name()).failed(closed))?;
     let Some(name) = name else {
-        // Children first, or in the order of the client. What was mounted by name alone, or by mount(8), stays.
+        // Children first, or in the order of the client. Datasets that were mounted by name alone, or by mount(8), stay
+        // mounted.
         let mounted: Vec<&String> = mounts.iter().rev().map(|(dataset, _)| dataset).collect();
         let listed = &call.args.operands;
         let wanted: Vec<&String> = match listed.is_empty() {

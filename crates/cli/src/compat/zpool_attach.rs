@@ -286,7 +286,7 @@ pub(crate) fn note_devices_of(
 ) -> Result<(), pool::known::KnownError> {
     let config = pool.info().config;
     let named = |raw: &Vec<u8>| PathBuf::from(String::from_utf8_lossy(raw).into_owned());
-    // What the pool says of a device may be where it was on another machine.
+    // The path of a device in the pool's labels may be its path on another machine.
     let open: BTreeMap<u64, PathBuf> =
         pool.leaves().map(|leaf| (leaf.guid, state::absolute(leaf.disk.path()))).collect();
     let place = |leaf: &VdevConfig| {

@@ -103,7 +103,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let failed = |reason: &dyn std::fmt::Display| Action::Create(name).failed(reason);
     let layout = Spec::parse(devices)?;
     let all = layout.devices();
-    // What is wrong with the devices is said first, then with where it would be mounted, then with its name.
+    // Faults of the devices are reported first, then those of the mount point, then those of the name.
     check_use(&all, call.options.force, Action::Create(name), call)?;
     check_distinct(&all, name, Action::Create(name))?;
     check_even(&layout, call.options.force)?;

@@ -182,7 +182,8 @@ fn settle(pool: &pool::Pool, stored: Vec<(String, Value)>) -> pool::Result<()> {
     if !stored.is_empty() {
         pool.set_pool_properties(stored)?;
     }
-    // What programs had asked to be safe when the devices left is in the logs. A log that cannot be replayed waits for the next import.
+    // The logs hold the changes that programs had asked to be safe when the devices left. A log that cannot be replayed
+    // waits for the next import.
     let _ = zpl::replay_logs(pool);
     Ok(())
 }

@@ -108,7 +108,7 @@ fn of_rebuild(vdev: &VdevView, rebuild: &Rebuild, look: Look, now: u64) -> Optio
         ("pass_time", look.span(passed)),
         ("pass_scanned", look.bytes(rebuild.scanned)),
         ("pass_issued", look.bytes(rebuild.issued)),
-        // What is in use is copied, all of it.
+        // All space in use is copied.
         ("pass_skipped", look.bytes(0)),
     ]));
     Some(all.into())

@@ -83,7 +83,7 @@ struct Level {
     items: Vec<Item>,
 }
 
-/// A walk. What is remembered are the names in the folders that are open, and the numbers of all folders.
+/// A walk. It remembers the names in the open folders, and the numbers of all folders.
 pub struct Walk {
     fs: Filesystem,
     recursive: bool,

@@ -163,7 +163,7 @@ pub struct Rm {
     /// Folders with all they hold.
     #[arg(short = 'r', visible_short_alias = 'R', long)]
     pub recursive: bool,
-    /// What is not there is no error.
+    /// Ignores places that do not exist.
     #[arg(short, long)]
     pub force: bool,
     /// A place in a pool: a dataset and a path in it.

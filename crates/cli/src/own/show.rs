@@ -49,7 +49,7 @@ pub fn cat(cat: &Cat, around: &Surroundings, console: &mut Console) -> Result<()
                     }
                 }
                 Err(error) => {
-                    // What follows would stand in the wrong place.
+                    // The rest of the output would stand in the wrong place.
                     console.complain(refused("read", place, error))?;
                     break;
                 }

@@ -56,8 +56,8 @@ pub struct Line {
 
 /// Calls `found` for each file and each folder of `place`, a folder after its contents. A place that is a whole dataset is
 /// the top of the datasets below it, too, as if each were a folder of the one above. With `alone` it is not. With a
-/// snapshot these are their snapshots of the same name; a dataset that has none was not there then. What cannot be read is
-/// complained about and left out.
+/// snapshot these are their snapshots of the same name; a dataset that has none was not there then. Files and folders that
+/// cannot be read are complained about and left out.
 ///
 /// # Errors
 /// Those of `found`; `place` itself cannot be opened.

@@ -1,7 +1,7 @@
 //! `cenote usage`: what folders and files take, and how well they compress.
 //!
 //! From:   a walk through a dataset or a snapshot.
-//! To:     a table, the largest first, or JSON. What is remembered grows with the lines that are printed, the depth of the
+//! To:     a table, the largest first, or JSON. The memory needed grows with the lines that are printed, the depth of the
 //!         tree, and the number of files with several names.
 
 use clap::Args;

@@ -59,7 +59,7 @@ impl Syncing<'_> {
         zap::remove(&self.mos().object(DIRECTORY)?, &self.tx, KEY.as_bytes())?;
         self.state.allocator.keep_born_until(None);
         self.state.keeping.stage = Stage::Discarding;
-        // What was freed in this txg is in no list yet.
+        // Blocks freed in this txg are in no list yet.
         for (vdev, runs) in self.state.allocator.take_kept() {
             for (offset, asize) in runs {
                 self.free_run(vdev, offset, asize)?;

@@ -34,7 +34,7 @@ impl Syncing<'_> {
     }
 
     fn begin_condensing(&mut self) -> Result<()> {
-        // What a checkpoint refers to is found with the mapping of its time; it goes first.
+        // The blocks of a checkpoint are found with the mapping of its time; the checkpoint goes first.
         if self.has_checkpoint() {
             return Ok(());
         }

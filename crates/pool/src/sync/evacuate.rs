@@ -5,7 +5,7 @@
 //!         vdev is one that leads to the others.
 //! Source: docs/format/12-auxiliary-vdevs.md §5.2 to §5.6.
 //!
-//! What is copied, freed and written down in a txg becomes true with its uberblock, all at once: after a power cut the removal goes on
+//! The copies, frees and records of a txg all count once its uberblock is written: after a power cut the removal goes on
 //! from the last txg on disk.
 
 use std::sync::Arc;
@@ -369,7 +369,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// What was freed before it was copied needs no copy. For each pass over the MOS.
+    /// Counts space that was freed before it was copied, since it needs no copy. For each pass over the MOS.
     pub(super) fn note_freed_early(&mut self) -> Result<()> {
         let freed = self.state.allocator.take_freed_early();
         match self.state.evacuating.as_mut().filter(|_| freed > 0) {

@@ -157,7 +157,7 @@ pub(crate) fn publish(inner: &Arc<Inner>, state: &SyncState, txg: Txg) {
     }
 }
 
-/// What a txg holds that was closed.
+/// The contents of a closed txg.
 struct Closed {
     tasks: Vec<Task>,
     /// The datasets that it changes, and how.

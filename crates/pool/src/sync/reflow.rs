@@ -33,7 +33,8 @@ const TXGS_BEGUN: u64 = 3;
 /// Free space of so many bytes between what is in use is copied with it.
 const GAP_MAX: u64 = 128 << 10;
 
-/// What was copied in a txg and becomes true with its uberblock. Until then nobody else writes to vdevs with parity.
+/// The sectors copied in a txg; they count once its uberblock is written. Until then nobody else writes to vdevs with
+/// parity.
 pub(super) struct Moving<'a> {
     inner: &'a Inner,
     gate: WithoutWriters<'a>,

@@ -135,7 +135,7 @@ impl Groups {
     ) -> Result<()> {
         let others = state.spoken_for(self.budget.space());
         let needed = others.saturating_add(need.free());
-        // What was promised may be more than what is used. What was freed becomes usable.
+        // Transactions may use less than they were promised. Freed space becomes usable later.
         let pending = others + state.settling;
         let is_hopeless = needed > state.allocatable + pending;
         let fits_alone = need.free() <= state.allocatable;

@@ -131,7 +131,7 @@ impl Dataset {
             if !matches!(state.phase, Phase::Off) {
                 return;
             }
-            // What was noted since is kept.
+            // Changes noted since then are kept.
             state.phase = Phase::Starting;
             state.unnoted = state.unnoted.max(open);
         }

@@ -14,7 +14,7 @@ use crate::log::space::{FIRST, MOST, Piece};
 use crate::space_maps::Source;
 use crate::state::{Inner, SyncState};
 
-/// What is allocated in one piece where pieces can be cut up.
+/// Bytes allocated in one piece where pieces can be cut up.
 const PIECE: u64 = zil::BLOCK_MAX as u64;
 /// The same where a block takes the place it was given whole (raidz).
 const WHOLE: u64 = 32 << 10;

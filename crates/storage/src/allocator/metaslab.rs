@@ -182,7 +182,7 @@ impl Metaslab {
             return Err(damage);
         }
         let mut allocatable = replay.free;
-        // What was freed after `synced` is still allocated in the map; what was freed before is free there.
+        // Space freed after `synced` is still allocated in the map; space freed before is free there.
         let taken = self.freed.iter().map(|(txg, frees)| (*txg, frees));
         let (mut freed_since, mut held_back) = (Segments::new(), Vec::new());
         for (txg, frees) in taken.chain(self.pending.iter().map(|(txg, pending)| (*txg, &pending.frees))) {

@@ -138,7 +138,7 @@ pub struct Allocator {
     longest: u64,
     /// A lease reads the pool as of this txg, so space freed later is not reused yet.
     leased: Option<Txg>,
-    /// What was born in this txg or before stays allocated when it is freed.
+    /// Blocks born in this txg or before stay allocated when they are freed.
     kept_until: Option<Txg>,
     /// Kept space (freed but still allocated) that was not taken yet.
     kept: BTreeMap<VdevId, Segments>,

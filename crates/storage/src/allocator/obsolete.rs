@@ -13,7 +13,7 @@ impl Allocator {
     /// Notes that the block at `dva`, on a removed vdev, was freed.
     pub fn note_obsolete(&mut self, dva: Dva) {
         let noted = self.obsolete.entry(dva.vdev).or_default().add(dva.offset, dva.offset + dva.asize);
-        // What lies there now was freed without complaint: then it is freed once.
+        // The free of the block at its present place was accepted, so it is freed once.
         debug_assert!(noted.is_ok(), "{dva:?} is freed once");
     }
 

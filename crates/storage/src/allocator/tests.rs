@@ -485,7 +485,7 @@ proptest! {
                 prop_assert_eq!(sum(Metaslab::allocatable), whole.allocatable());
             }
         }
-        // What was handed out, replayed on fresh maps, is what is allocated; so is the condensed form.
+        // The space handed out, replayed on fresh maps, is the allocated space; so is the condensed form.
         maps.note(pool.take_changes(Txg(txg)));
         let condensed: Vec<_> = specs
             .iter()

@@ -141,7 +141,7 @@ impl Flight<'_> {
             match ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => {}
-                // What waits in the ring was not seen by the kernel, and nothing else is under way.
+                // The kernel did not see the requests that wait in the ring, and nothing else is under way.
                 Err(_) if ring.submission().len() == self.left => {
                     (*self.ring, self.left) = (None, 0);
                 }

@@ -326,7 +326,7 @@ impl ScriptedDisk {
         self.0.script.lock().disks[self.0.id].faults.push(fault);
     }
 
-    /// Nothing goes wrong any more. What was rotten, misdirected or forgotten stays so.
+    /// Nothing goes wrong any more. Data that was rotten, misdirected or forgotten stays so.
     pub fn heal(&self) {
         self.0.script.lock().disks[self.0.id].faults.clear();
         self.0.script.0.healed.notify_all();

@@ -41,7 +41,7 @@ impl Motion {
         self.moved.load(Ordering::Acquire)
     }
 
-    /// What has its new place is to be copied there from the boot areas, and lies only in these.
+    /// Whether the sectors with new places are still only in the boot areas, and are to be copied from there.
     #[must_use]
     pub fn is_in_scratch(&self) -> bool {
         self.is_in_scratch.load(Ordering::Acquire)

@@ -79,7 +79,7 @@ mod tests {
         Grown::in_motion(now, &[], Motion::new(moved << ashift, false)).unwrap()
     }
 
-    /// What is written up to the limit lies where no row that is read from its old place has a sector, and the border comes forward.
+    /// Sectors written up to the limit overlap no row that is read from its old place, and the border comes forward.
     #[test]
     fn nothing_is_copied_over_a_sector_that_is_read_from_its_old_place() {
         for (width, parity) in [(3, 1), (4, 1), (5, 2), (9, 3)] {

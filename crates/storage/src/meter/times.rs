@@ -26,7 +26,7 @@ pub enum Purpose {
     AsyncWrite,
     /// A scrub looks at all copies.
     Scrub,
-    /// What is free is given back to the device.
+    /// Free space is given back to the device.
     Trim,
 }
 
@@ -91,7 +91,7 @@ impl IoTimes {
         self
     }
 
-    /// What was added since `earlier`. What is under way stays: it is how things are now.
+    /// What was added since `earlier`. The counts of requests under way stay: it is how things are now.
     #[must_use]
     pub fn since(mut self, earlier: &IoTimes) -> IoTimes {
         self.each(earlier, |a, b| *a = a.saturating_sub(b));

@@ -231,7 +231,7 @@ impl SecondCache {
         change(&mut self.shared.limits.lock());
     }
 
-    /// Uses a cache device of the pool `pool`, whose labels and identity the caller has verified. What is on it already is
+    /// Uses a cache device of the pool `pool`, whose labels and identity the caller has verified. Its present contents are
     /// found in the background.
     ///
     /// # Panics
@@ -280,7 +280,7 @@ impl SecondCache {
         }
     }
 
-    /// Ends the thread that writes. What was not written yet is dropped.
+    /// Ends the thread that writes. Blocks not written yet are dropped.
     pub fn leave(&self) {
         self.shared.orders().leaving = true;
         self.shared.changed.notify_all();

@@ -398,7 +398,7 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
     let mut all = Vec::new();
     if wanted.vdevs.is_empty() {
         let whole = values.whole();
-        // What caches do is not done for the pool's own devices.
+        // The work of cache devices does not count for the pool's own devices.
         let leaves = tree.iter().filter(|vdev| vdev.class != Class::Cache).flat_map(leaves).collect();
         let (name, pool) = (view.name.clone(), view.name.clone());
         all.push(Line { name, pool, path: None, depth: 0, space: Some(whole), leaves, heading: false });

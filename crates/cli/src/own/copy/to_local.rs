@@ -152,7 +152,8 @@ impl ToLocal {
     }
 
     /// Makes a file, link or device with `create`, calls `complete` for it, and gives it its name. `create` must fail where
-    /// something has the name. What is not made at once, or replaces something, has a temporary name until it is complete.
+    /// something has the name. A node that is not made at once, or replaces another one, has a temporary name until it is
+    /// complete.
     fn place(
         &self,
         New { dir, name, kind, at_once }: New,

@@ -143,9 +143,9 @@ impl ToPool {
         }
     }
 
-    /// Makes something with `create`, calls `complete` for it, and gives it its name. What is not complete after one
-    /// transaction has a temporary name until it is complete: a killed copy leaves no half of it. Something else that has the
-    /// name is replaced when its successor is complete, unless this run made it.
+    /// Makes something with `create`, calls `complete` for it, and gives it its name. A node that is not complete after one
+    /// transaction has a temporary name until it is complete: a killed copy leaves no half of it. Something else that has
+    /// the name is replaced when its successor is complete, unless this run made it.
     fn place(
         &self,
         Named { dir, name, at_once }: Named<'_>,

@@ -429,7 +429,7 @@ impl One<'_> {
     /// Removes the snapshot of a backup that failed and cannot go on.
     fn forget(&self, sent: &Existing) {
         if self.is_new {
-            // What cannot be removed is removed by the next backup.
+            // If a snapshot cannot be removed, the next backup removes it.
             let _ = self.zfs.read(&["release", &self.to.tag(), &sent.full]);
             let _ = self.zfs.read(&["destroy", &sent.full]);
         }

@@ -173,7 +173,7 @@ impl Chain {
                 }
             });
         let (bytes, sha256) = checked.inspect_err(|_| {
-            // What is left of it would only take space.
+            // The rest of the file would only take space.
             let _ = fs::remove_file(&partial);
         })?;
         let link = Link { number, snapshot: snapshot.to_owned(), guid, from, bytes, sha256, file };

@@ -30,7 +30,7 @@ pub enum Broken {
     /// It ends in the middle of something.
     #[error("the stream is cut off")]
     CutOff,
-    /// What is there is no header.
+    /// The bytes there are no header.
     #[error("this is no tar stream, or it is damaged: {0}")]
     Damaged(&'static str),
     /// It has something that is not read here.

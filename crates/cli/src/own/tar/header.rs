@@ -213,7 +213,7 @@ impl Fields<'_> {
         device: (0, 0),
     };
 
-    /// The block. What is too large for a field is in the extended header before it.
+    /// The block. Values that are too large for a field are in the extended header before it.
     fn block(&self) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
         put(&mut block[0..100], self.name);

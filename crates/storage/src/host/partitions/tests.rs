@@ -218,7 +218,7 @@ fn any_bytes_in_the_place_of_a_table_end_in_an_answer_or_an_error() {
         if let Ok(Some(table)) = image.table() {
             assert!(table.partitions.iter().all(|part| part.start >= 512 && part.end() <= 1 << 20));
         }
-        // What a first copy leaves does not fall to the second kind of table.
+        // Wipes the table, so that no rest of it is read together with the next kind of table.
         image.write(&[0; 512], 0);
         image.write(&[0; 512], 1);
         image.write(&[0; 512], image.sectors() - 1);
