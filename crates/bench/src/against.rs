@@ -252,7 +252,7 @@ impl Work for InFolder<'_> {
         Ok(Sizes { allocated_bytes, compressratio: (ratio * 100.0) as u64 })
     }
 
-    /// What is clean leaves the cache.
+    /// Clean pages leave the cache.
     fn cool(&mut self) -> Result<()> {
         for path in self.inside()? {
             let file = File::open(path).map_err(self.failed())?;

@@ -292,7 +292,7 @@ fn end_of(mut child: Child, watch: &dyn Watch) -> std::io::Result<Option<ExitSta
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
-    // What it left in the background would keep the dataset busy.
+    // Processes that it left in the background would keep the dataset busy.
     signal(Signal::KILL);
     let status = waiter.join().unwrap_or_else(|_| Err(std::io::Error::other("its end was not seen")))?;
     Ok((!stopped && !watch.stopped()).then_some(status))

@@ -8,7 +8,7 @@ use crate::{Error, Report};
 pub struct Ended {
     /// Why.
     pub error: Error,
-    /// What was finished before, which may have taken hours; it says that it is not everything ([`Report::unfinished`]).
+    /// The results finished before, which may have taken hours; the report says that it is not everything ([`Report::unfinished`]).
     pub report: Option<Box<Report>>,
 }
 

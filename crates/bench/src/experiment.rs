@@ -67,7 +67,7 @@ pub struct Experiment {
     pub steps: Vec<Step>,
     /// Published figures to stand beside.
     pub published: Vec<Grid>,
-    /// What goes into the [`Plan`], of whose fields it has the names; what is empty leaves that as it is.
+    /// Values for the fields of [`Plan`] with the same names; an empty value leaves the field as it is.
     pub compressions: Vec<String>,
     /// Bytes.
     pub recordsizes: Vec<u64>,

@@ -159,7 +159,7 @@ impl Table {
 pub struct Chart {
     /// What it shows.
     pub title: String,
-    /// What is to be seen in it, for those who cannot see it.
+    /// A description in words, for readers who cannot see the figure.
     pub description: String,
     /// How it shows it.
     pub kind: Kind,

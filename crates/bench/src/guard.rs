@@ -2,7 +2,7 @@
 //!
 //! From:   a folder that must not stay, perhaps with a file system on it, and the programs that run there.
 //! To:     a shell that waits for the end of its standard input, which comes with the end of this process, however that
-//!         comes about. What was removed in good order by then it does not find.
+//!         comes about. It does not find files that were removed in good order by then.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;

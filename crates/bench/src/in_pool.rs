@@ -4,8 +4,8 @@
 //! To:     [`measure`](crate::measure::measure).
 //!
 //! CPU time is that of the whole process. Sizes are read after frees have settled: otherwise they may tell of two
-//! generations of blocks. What is cold was opened again, past the system's cache; what is warm is in the cache of records
-//! that a pool has, decompressed.
+//! generations of blocks. For cold reads the pool was opened again, past the system's cache; for warm reads the data is in
+//! the cache of records that a pool has, decompressed.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

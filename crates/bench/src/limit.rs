@@ -100,8 +100,8 @@ pub struct BurstRates {
 
 /// Bytes a writer can write before it is slowed down, in pieces of `record` bytes: it writes `source_rate` bytes a second,
 /// the pool gets rid of `drain_rate` of them from the first sync on, and gathers `delay_percent` of `dirty_max` before it
-/// delays writers. What it gathers above that delays each piece the longer, which is felt when it is longer than the
-/// piece takes anyway. `None` if the pool keeps up.
+/// delays writers. The data that it gathers above that delays each piece the longer. The delay is felt when it is longer
+/// than the piece takes anyway. `None` if the pool keeps up.
 ///
 /// Source: OpenZFS, zfs(4): zfs_dirty_data_sync_percent, zfs_delay_scale, "ZFS transaction delay".
 #[must_use]

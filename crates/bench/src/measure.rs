@@ -8,8 +8,8 @@
 //! - reading every byte once, from cold caches, by as many readers as there are threads. Each reader gets every byte in a
 //!   buffer of its own, as `read(2)` gives it. Nothing is compared meanwhile,
 //!   since comparing would take a good part of what a fast codec takes; a second pass, not timed, reads everything again
-//!   in the same way and compares it with the source. What takes a moment only is read several times, each from cold
-//!   caches, and the median counts.
+//!   in the same way and compares it with the source. Short reads are repeated several times, each from cold caches, and the
+//!   median counts.
 //! - reading once more, in the same way, what the caches hold, where they hold all of it.
 
 use crate::application::StepSample;

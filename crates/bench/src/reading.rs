@@ -51,8 +51,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The next bytes, [`READ`] at most, in the reader's buffer, and where in the file they begin. What is a hole in the
-    /// pool and in the source is left out; `None` at the end.
+    /// The next bytes, [`READ`] at most, in the reader's buffer, and where in the file they begin. Holes that both the pool
+    /// and the source have are left out; `None` at the end.
     ///
     /// # Errors
     /// Those of the pieces.

@@ -181,7 +181,7 @@ fn all_runs(runs: &[Run]) -> Table {
     let mut alike = Vec::new();
     for heading in DROPPED_IF_ALIKE {
         let Some(at) = columns.iter().position(|column| column == heading) else { continue };
-        // What another file system does beside has no record size.
+        // Another file system beside has no record size.
         let own = || rows.iter().zip(runs).filter(|(_, run)| run.against.is_none()).map(|(row, _)| &row[at]);
         if runs.len() > 1 && own().all(|cell| cell == &rows[0][at]) {
             alike.push(match heading {

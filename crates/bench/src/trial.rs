@@ -169,7 +169,7 @@ impl Measuring<'_> {
     }
 }
 
-/// What the source may take; the pool needs the rest.
+/// The memory that the source may take; the pool needs the rest.
 fn half_of_free_memory() -> u64 {
     procfs::Meminfo::current().ok().and_then(|memory| memory.mem_available).unwrap_or(0) / 2
 }
@@ -221,7 +221,7 @@ fn summary(configuration: &Configuration, source: &Source, mut samples: Vec<Samp
             .last()
             .filter(|s| s.warm_seconds.is_some())
             .map(|s| bytes_in(&s.ticks, "warm read").0),
-        // What a file system of the kernel does in the kernel's threads is its work, no noise.
+        // The work that a kernel's file system does in threads of the kernel is its own, no noise.
         others_cpu: samples
             .iter()
             .filter(|_| configuration.against.is_none())
@@ -255,7 +255,7 @@ fn steps(samples: &[Sample]) -> Vec<StepRun> {
     first.steps.iter().enumerate().map(step).collect()
 }
 
-/// Names what held each run up. What the device can do is given, or the most that any run got from it.
+/// Names what held each run up. The rate of the device is the given one, or the highest that any run got from it.
 fn name_limits(runs: &mut [Run], plan: &Plan) {
     let written = |run: &Run| run.allocated_bytes as f64 / run.write_seconds;
     let read = |run: &Run| run.cold_device_bytes.unwrap_or(0) as f64 / run.read_seconds;

@@ -7,7 +7,7 @@ use crate::{Configuration, Run};
 pub enum Phase {
     /// Files are written into a new dataset.
     Write,
-    /// What was written becomes durable; timed together with writing.
+    /// Written data becomes durable; timed together with writing.
     Sync,
     /// Not timed: frees settle, caches are made cold or warm.
     Settle,

@@ -1,6 +1,6 @@
 //! The checksum inside its own block: labels, uberblocks, boot environment, gang headers.
 //!
-//! The last 40 bytes hold a magic number and four words. What is hashed has a *verifier* in their place:
+//! The last 40 bytes hold a magic number and four words. The hashed bytes have a *verifier* in their place:
 //! where the block lies (labels: byte offset on the device, then zeros), so that a misplaced copy is found.
 //!
 //! Source: docs/format/01-labels-uberblock.md §2.1; 02-blocks-checksums-compression.md §2, §3.

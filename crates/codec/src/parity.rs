@@ -37,7 +37,8 @@ pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) {
 }
 
 /// Computes the data columns with the indices `lost` again from the others and from the parity columns that are left: `parity[0]` is P,
-/// `parity[1]` Q, `parity[2]` R. What the lost columns hold before does not matter. Lost parity columns are for [`generate`] to make again.
+/// `parity[1]` Q, `parity[2]` R. The present bytes of the lost columns do not matter. Lost parity columns are for
+/// [`generate`] to make again.
 ///
 /// # Errors
 /// More data columns are lost than parity columns are left.

@@ -101,7 +101,7 @@ mod tests {
     fn a_sealed_block_verifies_in_its_place_of_its_chain_only() {
         for used in [zil::CHAIN_SIZE, 4096, 4097, 20_000] {
             let mut raw = sealed(used);
-            // What follows was not written: it may be anything.
+            // The following bytes were not written: they may be anything.
             raw.resize(32 << 10, 0xaa);
             let verify = |raw: &[u8], identity| verify(raw, ChecksumKind::Zilog2, identity, false);
             assert_eq!(verify(&raw, IDENTITY), Some(ByteOrder::Little));

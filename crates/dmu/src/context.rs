@@ -11,7 +11,7 @@ use crate::io::BlockIo;
 use crate::policy::Policy;
 
 /// Reads what [`Space::find_shared`] will need for a block that is complete but for its place, so that the sync thread finds it in memory. It
-/// is called on other threads. What cannot be read is left to the sync thread.
+/// is called on other threads. A part of the table that cannot be read is left to the sync thread.
 pub type LookAhead = Box<dyn Fn(&Block) + Send + Sync>;
 
 /// Allocation and accounting, implemented by the pool for one dataset or the MOS.

@@ -40,7 +40,7 @@ impl Spot {
 /// What a walk comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A pointer. What is below it follows if the visitor enters it.
+    /// A pointer. The pointers below it follow if the visitor enters it.
     At(Spot, BlockPtr),
     /// All that is below an entered pointer was handed out.
     Left(Spot, BlockPtr),

@@ -190,16 +190,16 @@ pub enum Error {
     /// A boot loader lies where the first sectors have to pass through.
     #[error("the reserved boot area of a device of the raidz vdev is in use")]
     BootAreaInUse,
-    /// What is left of an expansion waits for a device.
+    /// The rest of an expansion waits for a device.
     #[error("the expansion waits until every device of the raidz vdev is whole")]
     ExpansionWaits,
     /// No vdev is being removed.
     #[error("operation is not in progress")]
     NotRemoving,
-    /// What is copied elsewhere takes as much room there only where all vdevs are alike.
+    /// The copies take as much space on other vdevs only where all vdevs are alike.
     #[error("invalid config; all top-level vdevs must have the same sector size and not be raidz.")]
     NotAlike,
-    /// What lies on vdevs that were removed is found on mirrors and single devices only.
+    /// Blocks of removed vdevs are found on mirrors and single devices only.
     #[error(
         "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs"
     )]
@@ -342,7 +342,7 @@ pub enum Error {
     /// The list of a redaction bookmark was not made to its end.
     #[error("the redaction bookmark is not complete ('zfs redact' with the same snapshots completes it)")]
     RedactionUnfinished,
-    /// What is to redact a snapshot is no snapshot after it.
+    /// The redaction snapshot is no snapshot after the one to be redacted.
     #[error("redaction snapshot must be descendent of snapshot being redacted")]
     NotDescendant,
     /// A redacted dataset is to be redacted, or to redact.

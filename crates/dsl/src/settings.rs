@@ -267,7 +267,7 @@ pub fn checksum_feature(kind: ChecksumKind) -> Option<&'static Feature> {
     }
 }
 
-/// What metadata, and data under `compression=on`, is compressed with in a pool whose feature lz4 is active or not.
+/// The compression of metadata, and of data under `compression=on`, in a pool whose feature lz4 is active or not.
 #[must_use]
 pub const fn metadata_compression(lz4: bool) -> CompressionSetting {
     if lz4 { CompressionSetting::LZ4 } else { CompressionSetting::plain(Compression::Lzjb) }

@@ -176,7 +176,7 @@ pub(crate) struct Taken {
     pub(crate) all: bool,
 }
 
-/// Takes `count` entries of written blocks out of a part, the last ones first. What is left is a part for OpenZFS, too: freed
+/// Takes `count` entries of written blocks out of a part, the last ones first. The rest is a part for OpenZFS, too: freed
 /// blocks that were written further ahead are its last entries.
 pub(crate) fn take(mos: &Mos, tx: &Tx, id: ObjectId, count: u64) -> Result<Taken> {
     let mut header = header(mos, id)?;

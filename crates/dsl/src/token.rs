@@ -28,7 +28,7 @@ pub enum TokenError {
     /// The sum is of something else.
     #[error("resume token is corrupt (incorrect checksum)")]
     Checksum,
-    /// What it holds cannot be unpacked.
+    /// Its contents cannot be unpacked.
     #[error("resume token is corrupt (decompression failed)")]
     Packed,
     /// The list lacks required entries.

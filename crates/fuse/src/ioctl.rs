@@ -29,7 +29,7 @@ const SHARED: [(u64, u32, u32); 4] = [
     (pflags::NODUMP, 0x40, 0x80),
     (pflags::PROJINHERIT, 0x2000_0000, 0x200),
 ];
-/// What `FS_IOC_FSGETXATTR` adds when any flag is set that has no name in it (`FS_XFLAG_HASATTR`); it cannot be set.
+/// A flag that `FS_IOC_FSGETXATTR` adds when any flag is set that has no name in it (`FS_XFLAG_HASATTR`); it cannot be set.
 const HAS_ATTRIBUTES: u32 = 0x8000_0000;
 /// The flags that the ioctl for DOS attributes shows and sets.
 const DOS: u64 = pflags::READONLY

@@ -75,7 +75,7 @@ impl Bridge {
             tracing::info!(?missing, "this kernel's FUSE lacks something");
         }
         self.session.set_heeds_acls((wanted - missing).contains(InitFlags::FUSE_POSIX_ACL));
-        // What is missing was taken off.
+        // The missing flags were taken off.
         let _ = config.add_capabilities(wanted - missing);
         // If these values are not possible, the nearest possible ones are used.
         if let Err(nearest) = config.set_max_write(REQUEST_MAX) {

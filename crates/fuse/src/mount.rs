@@ -260,7 +260,7 @@ impl Mounted {
     pub fn set_options(&self, options: &MountOptions) -> Result<(), MountError> {
         let point = || self.point.clone();
         if self.is_within() {
-            // What it has in common with the mount cannot be changed for it alone.
+            // Options that it has in common with the mount cannot be changed for it alone.
             return Err(MountError::Remount {
                 point: point(),
                 source: io::ErrorKind::PermissionDenied.into(),

@@ -276,7 +276,7 @@ fn ranges(add: Add<'_>) {
     add("write", Box::new(write));
 }
 
-/// What is not allowed, or goes too far.
+/// Operations that are not allowed, or go too far.
 fn limits(add: Add<'_>) {
     let misuse = |path: &Path| {
         // Each in the way it was not opened for; reading what is open as a directory.

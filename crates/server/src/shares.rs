@@ -150,8 +150,8 @@ fn place_of(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<String>> {
     Ok((!is_received(pool, source, of)?).then_some(text))
 }
 
-/// What the NFS server of the system is to do for a file system, by its property `sharenfs`, and whether Samba is to share it.
-/// Values that came with a stream do not count: they would open the file system to other machines.
+/// The options that the system's NFS server is to use for a file system (its property `sharenfs`), and whether Samba is to
+/// share it. Values that came with a stream do not count: they would open the file system to other machines.
 pub(crate) fn wanted_of_system(pool: &Pool, info: &DatasetInfo) -> (Option<String>, bool) {
     let told = |name: &str| {
         let property = props::parse(name).expect("the table has it");

@@ -162,7 +162,7 @@ impl SystemShares {
         let before = state.wanted.len();
         state.wanted.retain(|_, share| !concerned(&share.dataset));
         if state.wanted.len() != before {
-            // What stays was tried before, and its failure is reported then.
+            // The remaining shares were tried before, and their failure is reported then.
             self.apply(&mut state);
         }
     }

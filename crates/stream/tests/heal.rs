@@ -142,7 +142,7 @@ fn damaged_blocks_are_again_what_they_were() {
         let first = format!("{fs}@a");
         snapshot(&ground, &first);
         let streams = [COMPRESSED, PLAIN].map(|flags| send(&ground, &first, None, flags));
-        // What the head says now has no part in it.
+        // The present properties of the head have no part in it.
         let other = [("compression".to_owned(), Some(Value::Number(2)))];
         ground.pool().set_properties(&fs, other.to_vec()).unwrap();
         for stream in &streams {

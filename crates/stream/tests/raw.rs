@@ -269,7 +269,7 @@ fn an_increment_goes_back_to_where_the_first_snapshot_was_made() {
     for name in ["tank/a@1", "tank/a@2"] {
         expect_equal(&send(ground.pool(), name, None, plain), &send(source.pool(), name, None, plain));
     }
-    // What was changed here is no snapshot that the other side has.
+    // A snapshot of another dataset is refused.
     create_sealed(&source, "tank/b", true);
     source.pool().snapshot(&["tank/b@1".into()], &[]).unwrap();
     assert!(ground.receive(&send(source.pool(), "tank/b@1", None, raw), "tank/a@3").is_err());

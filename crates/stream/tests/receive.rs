@@ -72,7 +72,7 @@ fn a_full_pool_refuses_a_stream_and_goes_on() {
         ground.expect_sound();
         pool.destroy_dataset("tank/fill").unwrap();
         assert_eq!(ground.names(), before, "{into}");
-        // What is freed may be used two txgs later.
+        // Freed space may be used two txgs later.
         (0..3).for_each(|_| pool.sync().unwrap());
         ground.receive(bytes, into).unwrap();
         ground.expect_sound();
@@ -176,7 +176,7 @@ fn limits_that_do_not_fit_are_left_out_and_reported() {
     // It came with the stream before this one only.
     assert_eq!(shown(pool, "tank/fs", "usedbyrefreservation").0, 0);
     ground.expect_sound();
-    // What a new one may refer to is judged when all of it is there.
+    // The quota of a new dataset is judged when all of its data is there.
     let options =
         ReceiveOptions { received: Some(vec![number("refquota", 512)]), ..ReceiveOptions::default() };
     assert_eq!(receive(&ground, &full, "tank/small@a", &options).refused, [below("refquota")]);

@@ -353,7 +353,7 @@ fn a_redacted_file_system_is_completed_by_the_streams_that_bring_all_it_lacks_an
     assert_eq!(guids(pool, "tank/red@more"), Some(vec![c1, c2]));
     assert_eq!(guids(pool, "tank/copy"), Some(vec![c1, c2]));
     pool.destroy_snapshots(&["tank/red@more".to_owned()], false).unwrap();
-    // What does not bring it all is refused.
+    // A stream that does not bring it all is refused.
     let plain = ours(&source, "gredact/fs@b", None, Some("gredact/fs@a"), PLAIN);
     let other = ours(&source, "gredact/fs@b", None, BOOK1, PLAIN);
     ground.receive(&theirs_of_one(&source), "tank/one@a").unwrap();
@@ -424,7 +424,7 @@ fn redacted_streams_that_were_cut_off_are_resumed() {
             assert_eq!(token.completes.is_some(), into == "tank/red@b");
             let mut rest = Vec::new();
             Sender::new(&source).send_resumed(&token, &mut rest, &mut |_| {}).unwrap();
-            // What another bookmark leaves out does not go on with it.
+            // The receive does not go on with the list of another bookmark.
             let mut wrong = records(&rest);
             let mut list = format::NvList::decode(&wrong[0].1).unwrap();
             for key in ["redact_snaps", "redact_from_snaps"] {

@@ -1,4 +1,4 @@
-//! What a receive that was cut off had received, sent on to another receiver.
+//! A receive was cut off, and its saved state is sent on to another receiver.
 
 mod ground;
 #[path = "../../pool/tests/oracle/mod.rs"]
@@ -12,7 +12,7 @@ use pool::{Error, Options, Pool, ReceiveError, ReceiveOptions, ResumeToken, Send
 use storage::host::{Access, Disk};
 use stream::{Incoming, Sender};
 
-/// What arrives is kept when it is cut off.
+/// Data that arrived is kept when the stream is cut off.
 fn kept() -> ReceiveOptions {
     ReceiveOptions { resumable: true, ..ReceiveOptions::default() }
 }

@@ -390,7 +390,7 @@ fn properties_may_be_set_while_a_stream_arrives() {
         let (begin, list) = stream.next_stream().unwrap().unwrap();
         let receiving =
             Receiver::new(pool).begin_receive((&begin, &list), into, &ReceiveOptions::default()).unwrap();
-        // What is opened after it has its turn after it.
+        // A dataset opened after it has its turn after it.
         let new = NewFilesystem::plain(&Options::default().host);
         pool.create_filesystem(beside, Vec::new(), new, Arc::new(|_, _, _| Ok(()))).unwrap();
         let other = pool.open(beside).unwrap();

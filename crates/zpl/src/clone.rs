@@ -118,7 +118,7 @@ impl Filesystem {
             match step {
                 Ok(0) => break,
                 Ok(cloned) => (done, waits) = (done + cloned, 0),
-                // What was cloned is told first.
+                // The blocks cloned so far are reported before the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }

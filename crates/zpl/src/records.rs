@@ -221,7 +221,7 @@ impl Iterator for Records {
                 None => return self.hole(self.size),
                 Some(Ok(read)) => read,
                 Some(Err(error)) => {
-                    // What follows may be data or holes: neither is given out.
+                    // The following bytes may be data or holes: neither is given out.
                     self.at = self.size;
                     return Some(Err(error.into()));
                 }

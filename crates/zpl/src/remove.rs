@@ -389,7 +389,7 @@ impl Filesystem {
     /// called once when a file system is opened for writing.
     ///
     /// # Errors
-    /// If the set cannot be read. What cannot be read or freed stays in it.
+    /// If the set cannot be read. Files that cannot be read or freed stay in it.
     pub fn drain_unlinked(&self) -> Result<u64> {
         let set = self.unlinked_set()?;
         let names: Vec<Vec<u8>> = zap::entries(&set).map(|entry| Ok(entry?.name)).collect::<Result<_>>()?;

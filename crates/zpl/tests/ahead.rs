@@ -1,4 +1,4 @@
-//! What is done ahead, of a reader and of a sync, changes nothing about what is read and written.
+//! Work done ahead, of a reader and of a sync, changes nothing about the data that is read and written.
 
 mod support;
 

@@ -37,7 +37,7 @@ fn record(number: u64, version: u8) -> Vec<u8> {
     words.collect()
 }
 
-/// What a program writes in pieces of a record anywhere, the device sees in writes ten times as long and more.
+/// A program writes pieces of a record anywhere, and the device sees writes ten times as long and more.
 #[test]
 fn writes_anywhere_reach_the_disk_in_long_runs() {
     let disk = ScriptedDisk::new(256 << 20);

@@ -414,7 +414,7 @@ fn very_much_is_made_safe_by_a_sync_unless_others_have_more() {
     let txg = bed.pool().info().txg;
     fs.fsync(much).unwrap();
     assert!(bed.pool().info().txg > txg, "one sync");
-    // What one asks for is little beside what is on its way.
+    // The data of this `fsync` is little beside the data on its way.
     fs.write(more, 0, &vec![3; 40 << 20]).unwrap();
     let txg = bed.pool().info().txg;
     fs.write(much, 100, b"small").unwrap();

@@ -205,7 +205,7 @@ fn a_read_of_a_full_pool_waits_for_no_sync_to_leave_its_time() {
     bed.pool().tune("zfs_txg_timeout", "3600").unwrap();
     let full = (0..96).find_map(|n| fs.write(id, n * MIB, &noise(MIB, n)).err());
     assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
-    // What is about to be freed is what a writer would wait for.
+    // A writer would wait for the space that is about to be freed.
     fs.truncate(id, 80 * MIB / 2).ok();
     let open = fs.dataset().open_txg();
     let _ = fs.accessed(id, false);

@@ -300,7 +300,7 @@ fn a_full_pool_reports_it_and_allows_removals() {
     for name in written.iter().filter(|name| fs.lookup(root, name).unwrap().is_some()) {
         fs.unlink(root, name).unwrap();
     }
-    // What was freed can be used again two txgs later.
+    // Freed space can be used again two txgs later.
     fs.dataset().sync().unwrap();
     let id = fs.create(root, b"again", &file()).unwrap();
     fs.write(id, 0, &data).unwrap();

@@ -11,7 +11,7 @@ pub(crate) fn by_name(name: &[u8]) -> String {
     let mut left = parts.clone().count();
     let kind = parts.find(|part| {
         left -= 1;
-        // What stands before the first point is the name; versions are no kinds.
+        // The part before the first point is the name; versions are no kinds.
         left == 0 || !part.iter().all(u8::is_ascii_digit)
     });
     match kind {

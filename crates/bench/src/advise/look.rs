@@ -1,7 +1,7 @@
 //! Draws and encodes pieces on all cores until every interval is narrow, the read limit is reached, or the time is over.
 //!
 //! Pieces are drawn in rounds, each a quarter more than all before. After a round every stratum is told how
-//! much its pieces differ, and the next ones go where they narrow the intervals most. What a round holds follows from the
+//! much its pieces differ, and the next ones go where they narrow the intervals most. The pieces of a round follow from the
 //! rounds before it alone, so the same seed draws the same sample, however many threads there are.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

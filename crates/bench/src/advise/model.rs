@@ -17,7 +17,7 @@
 //! work as equals: cores · cores / (cores + busy). What the others lose by that is for the choice to weigh.
 //!
 //! A burst: writers are not held up until so much is unwritten that each write is delayed longer than it takes to come in
-//! ([`knee_bytes`]). What is more than that comes in as fast as it is stored.
+//! ([`knee_bytes`]). Data beyond that comes in as fast as it is stored.
 
 use serde::{Deserialize, Serialize};
 
@@ -125,7 +125,7 @@ impl Target {
         (self.busy_cores / f64::from(self.cores.max(1))).clamp(0.0, 1.0)
     }
 
-    /// What a disk writes or reads is to be measured.
+    /// Whether the rate of writing or of reading is still to be measured.
     pub(crate) fn is_partly_unknown(&self) -> bool {
         self.disk_write.is_none() || self.disk_read.is_none()
     }

@@ -9,8 +9,8 @@
 //! 3. many short files: what a file costs.
 //!
 //! The second and third are left out when the time is over. Of the processor time of each the codec's is taken away, as the
-//! encoder here takes it. What the disks can do follows from the first: it is the rate with which the model comes to the time
-//! that was measured.
+//! encoder here takes it. The rate of the disks follows from the first: it is the rate with which the model comes to the
+//! time that was measured.
 //!
 //! Memory is what the pool gathers ([`DIRTY_MAX`]) and buffers, and the source: it is small, and written over and over.
 
@@ -178,8 +178,8 @@ fn at_least(seconds: f64, usual: Engine) -> f64 {
     seconds.max(0.1 * (usual.byte + usual.stored))
 }
 
-/// What goes with bytes of files is what lines cost, the rest of `both` goes with bytes on disks: some of it each. A file costs
-/// what is usual.
+/// Splits the cost: the cost of lines goes with bytes of files, the rest of `both` goes with bytes on disks: some of it
+/// each. A file costs what is usual.
 fn split(both: f64, of_lines: f64, usual: Engine) -> Engine {
     let byte = of_lines.clamp(0.05 * both, 0.95 * both);
     Engine { byte, stored: both - byte, ..usual }

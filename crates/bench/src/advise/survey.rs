@@ -253,7 +253,7 @@ impl Material {
                 Filled::Over => break false,
             }
         };
-        // What was kept stands for everything: parts that are not there are never drawn.
+        // The kept parts stand for everything: parts that are not there are never drawn.
         let mut parts: Vec<(u64, u64)> =
             kept.iter().map(|(offset, bytes)| (*offset, bytes.len() as u64)).collect();
         parts.sort_unstable();

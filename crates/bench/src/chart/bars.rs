@@ -61,7 +61,7 @@ pub(super) fn draw(
                 name,
                 (left - 8, middle),
             )?;
-            // What others are compared with is only an outline.
+            // The bar that others are compared with is only an outline.
             let is_base = is_over_off && name == "off";
             let color = if is_base { LINES[5] } else { LINES[0] };
             let corners = [(left, from + 3), (place(*value).max(left + 1), from + BAR - 4)];

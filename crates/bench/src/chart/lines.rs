@@ -44,7 +44,7 @@ pub(super) fn draw(
         (true, true) => range(across, true),
         (true, false) => (0.0, across.fold(0.0, f64::max).max(1e-3)),
     };
-    // What is sampled over time has no points of its own, and is nothing at times.
+    // A series that is sampled over time has no points of its own, and is zero at times.
     let with_marks = x.log || !x.words.is_empty();
     let (least, most) = all().fold((f64::INFINITY, 0.0_f64), |(a, b), (_, y)| (a.min(y), b.max(y)));
     // On a scale that begins at 0, a single fast line (`off`) would press all others to the bottom.

@@ -82,7 +82,7 @@ impl Source {
     }
 
     /// `total` bytes of data: the first of the source, or as many copies of it as it takes, each in a folder of its
-    /// own. There is no file behind the last of those bytes. What is in memory is shared.
+    /// own. There is no file behind the last of those bytes. Data in memory is shared.
     ///
     /// # Errors
     /// [`Error::TooSmall`] if there would be more than a million files.

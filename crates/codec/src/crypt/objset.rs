@@ -24,7 +24,8 @@ pub struct ObjsetMacs {
 }
 
 impl DatasetKeys {
-    /// The codes that belong into this root: a whole block in this byte order. What the block has in their place does not matter.
+    /// The codes that belong into this root: a whole block in this byte order. The present bytes of the block in their place
+    /// do not matter.
     ///
     /// # Errors
     /// [`CryptError::Layout`] for a block that is no objset block.

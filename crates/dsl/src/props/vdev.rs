@@ -114,7 +114,7 @@ pub fn change(word: &str, text: &str) -> Result<(String, Option<Value>), Propert
         return Err(PropertyError::ReadOnly { name: property.name });
     }
     let value = match property.parse_value(text)? {
-        // What is not there and what has the default mean the same; this default has no number of its own on disk.
+        // A missing value and the default mean the same; this default has no number of its own on disk.
         value if property.name == "failfast" && Some(&value) == property.default_value().as_ref() => None,
         Value::Text(text) if text.is_empty() => None,
         value => Some(value),

@@ -63,7 +63,7 @@ pub enum Item {
     Block(Place, Block),
     /// A pointer that holds its data itself.
     Embedded(Place, Embedded),
-    /// A block that leads to others and cannot be read, with the reason. What is below it is not visited.
+    /// A block that leads to others and cannot be read, with the reason. The blocks below it are not visited.
     Unreadable(Place, String),
 }
 

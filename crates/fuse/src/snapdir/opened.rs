@@ -360,7 +360,8 @@ impl Snapshots {
         self.volumes.clear();
     }
 
-    /// Whether the kernel knows nothing of any snapshot or volume, nor of a root of a snapshot. What is open then, it may name no more.
+    /// Whether the kernel knows nothing of any snapshot or volume, nor of a root of a snapshot. All that is open then is
+    /// idle, and the kernel can no longer name it.
     pub(crate) fn are_forgotten(&self) -> bool {
         let state = self.state();
         self.volumes.is_empty() && state.roots.is_empty() && state.open.values().all(Opened::is_idle)

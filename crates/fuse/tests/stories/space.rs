@@ -84,7 +84,7 @@ fn a_full_pool_reports_it_and_recovers() {
     }
     // The last one may have been refused as a whole.
     let _ = std::fs::remove_file(bed.at().join(format!("f{n}")));
-    // What is freed may be used again two txgs later.
+    // Freed space may be used again two txgs later.
     for _ in 0..4 {
         bed.pool().sync().unwrap();
     }

@@ -74,7 +74,7 @@ pub enum Finding {
         place: String,
         /// Why.
         why: String,
-        /// What it belongs to, if that is an object of a dataset.
+        /// The object that it belongs to, if that is an object of a dataset.
         of: Option<Part>,
     },
     /// A block lies where another does.

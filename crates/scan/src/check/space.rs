@@ -29,7 +29,7 @@ impl Claims {
         Claims { vdevs: tops.iter().map(none).collect() }
     }
 
-    /// `false` when part of the range was claimed before. What lies beyond the vdev is a copy that cannot be read.
+    /// `false` when part of the range was claimed before. A copy beyond the end of the vdev cannot be read.
     pub(super) fn claim(&mut self, dva: Dva) -> bool {
         let Some((size, claimed)) = self.vdevs.get_mut(&dva.vdev.0) else { return false };
         claimed.add(dva.offset..dva.offset.saturating_add(dva.asize).min(*size))
@@ -43,7 +43,7 @@ impl Claims {
         report: &mut dyn FnMut(Finding),
     ) {
         for dva in trail.passed {
-            // What is claimed twice there is claimed twice where it leads.
+            // Ranges claimed twice there are claimed twice where they lead.
             self.claim(dva);
         }
         for dva in trail.places {

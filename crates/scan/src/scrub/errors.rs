@@ -98,7 +98,7 @@ pub(super) fn add(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Result
 fn append(syncing: &Syncing<'_>, log: &str, errors: &BTreeSet<DataError>) -> Result<u64> {
     let (mos, tx) = (syncing.mos(), &syncing.tx);
     let by_head = syncing.is_active(&features::HEAD_ERRLOG);
-    // What was destroyed meanwhile has lost nothing.
+    // Datasets destroyed meanwhile have lost nothing.
     let known = |error: &DataError| head_of(mos, error.dataset).ok().map(|head| (head, *error));
     let errors: Vec<(ObjectId, DataError)> = errors.iter().filter_map(known).collect();
     if errors.is_empty() {

@@ -4,9 +4,10 @@
 //! From:   the methods of [`Scans`].
 //! To:     the scan state and the error log on disk, as OpenZFS keeps them (06 §1.5, §1.6).
 //!
-//! The visitor walks the trees of a synced txg. What is freed after it may be written over two txgs later, so
-//! whatever was read by then is not believed: the visitor takes the trees of a newer txg and goes on behind the
-//! last block that it had finished. Intent logs are not visited. Each txg notes on disk how far the visitor is.
+//! The visitor walks the trees of a synced txg. Space freed after it may be written over two txgs later, so
+//! blocks that were read by then are not believed: the visitor takes the trees of a newer txg and goes on
+//! behind the last block that it had finished. Intent logs are not visited. Each txg notes on disk how far the
+//! visitor is.
 
 mod errors;
 mod length;
@@ -396,7 +397,7 @@ impl Scans for Pool {
     }
 
     fn resilver_joined(&self, _: Joined) -> Result<()> {
-        // What other devices lack is resilvered when the rebuild has ended.
+        // Blocks that other devices lack are resilvered when the rebuild has ended.
         if self.inner().is_rebuilding()? {
             return rebuild::take_up(self);
         }

@@ -36,7 +36,7 @@ impl View {
         Root::new(ObjectId(0), "the MOS", self.root, Txg(0))
     }
 
-    /// The root of the MOS or of a dataset; `None` where it is not there. What is read is true while the view holds.
+    /// The root of the MOS or of a dataset; `None` where it is not there. The blocks read are valid while the view holds.
     pub(super) fn root(&self, owner: ObjectId) -> Result<Option<Root>> {
         if owner.0 == 0 {
             return Ok(Some(self.mos_root()));

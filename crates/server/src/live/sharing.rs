@@ -15,7 +15,7 @@ use super::Live;
 
 /// Shares of the servers of the system.
 impl Live {
-    /// What the properties of the mounted file systems at and below `top` have the servers of the system share.
+    /// The shares of the system's servers that the properties of the mounted file systems at and below `top` ask for.
     fn wanted_of_system(&self, pool: &Arc<Pool>, top: &str) -> Vec<WantedShare> {
         if self.shares.is_distrusted() {
             return Vec::new();

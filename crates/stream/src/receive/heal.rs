@@ -142,8 +142,8 @@ impl Patient<'_> {
 impl Receiver<'_> {
     /// Heals the snapshot `into` (`pool/fs@snap`) with the stream that `begin` opened, to its end: of every block in it
     /// that has no good copy here the damaged copies are written anew, if what the stream brings gives the checksum in the
-    /// block's pointer. What was healed and what was not is told in `healing`, also where this fails. With `dry_run` the
-    /// stream is passed over.
+    /// block's pointer. `healing` tells which blocks were healed and which were not, also where this fails. With
+    /// `dry_run` the stream is passed over.
     ///
     /// # Errors
     /// [`ReceiveError::OtherSnapshot`], [`ReceiveError::OtherBlockSize`], [`Error::NoDataset`], [`Error::ReadOnly`], what is

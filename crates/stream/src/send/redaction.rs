@@ -16,7 +16,7 @@ use pool::{Error, RedactionEntries, Result};
 
 use super::traverse::Event;
 
-/// What the head of a stream says of redaction, and the lists that its blocks follow.
+/// The redaction in the head of a stream, and the lists that its blocks follow.
 #[derive(Default)]
 pub(super) struct Redaction {
     /// Guids of the snapshots by which the stream is redacted.

@@ -34,7 +34,7 @@ impl Saved {
         self.from.as_ref().map_or(Txg(0), |from| from.txg)
     }
 
-    /// What is missing in the dataset is left out already.
+    /// Blocks missing in the dataset are left out already.
     fn redaction(&self) -> Redaction {
         let (by, from) = (self.token.redacted_by.clone(), self.token.completes.clone());
         Redaction { by, from, ..Redaction::default() }

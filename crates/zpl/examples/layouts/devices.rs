@@ -169,7 +169,7 @@ fn second(dir: &Path, limits: Limits) {
         let leaves = pool.storage().vdevs().leaves().map(|leaf| leaf.meter.stats().read_bytes);
         leaves.sum::<u64>()
     };
-    // What the device has no time for during one pass is fed to it during the next.
+    // Blocks for which the device has no time during one pass are fed to it during the next.
     for _ in 0..PASSES_MAX {
         let before = from_pool();
         let took = measure::read(&pool, &files, measure::cores());

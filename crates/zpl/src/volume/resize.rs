@@ -14,7 +14,7 @@ use crate::fs::ATTRIBUTE_COST;
 use crate::{Error, Result};
 
 impl Volume {
-    /// Gives the volume another size. What lies behind a smaller size is freed, and new space reads as zeros. The size is
+    /// Gives the volume another size. Blocks behind a smaller size are freed, and new space reads as zeros. The size is
     /// on the disks when this returns.
     ///
     /// # Errors
