@@ -298,7 +298,7 @@ fn a_warm_read_comes_from_the_cache_of_the_pool() {
         .good();
     for run in json(&bed.path("r.json"))["runs"].as_array().expect("runs") {
         let seconds = |name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
-        // What the disk needs for the bytes of the records, whatever machine this is: metadata may be in the cache.
+        // The time that the disk needs for the bytes of the records, whatever machine this is: metadata may be in the cache.
         let disk = 0.8 * run["allocated_bytes"].as_f64().expect("known") / 1e6;
         assert!(seconds("read_seconds") > disk && seconds("warm_read_seconds") < disk, "{run}");
     }
@@ -347,7 +347,7 @@ fn hang_up(pid: u32) {
     assert!(Command::new("kill").args(["-HUP", &pid.to_string()]).status().expect("it starts").success());
 }
 
-/// What was measured until the signal came is kept: most often one configuration.
+/// The results measured until the signal came are kept: most often one configuration.
 #[track_caller]
 fn expect_a_part(bed: &Bed) {
     let report = json(&bed.path("r.json"));

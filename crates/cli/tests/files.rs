@@ -200,7 +200,7 @@ fn a_full_pool_ends_a_copy_with_one_line() {
             done.status == 1 && done.err.lines().count() == 1 && done.err.contains("no space left"),
             "{done:?}"
         );
-        // What is there is whole.
+        // The files there are whole.
         for entry in bed.list("tank/fs:/src") {
             assert!(entry["type"] == "dir" || entry["size"] == 3 << 20, "{entry}");
         }
@@ -442,7 +442,7 @@ fn a_killed_copy_leaves_no_half_file_and_is_resumed() {
         let is_temporary = entry.file_name().to_string_lossy().starts_with(".cenote-");
         assert!(is_temporary || entry.metadata().expect("there").len() == LEN as u64, "{entry:?}");
     }
-    // What another process that still runs writes stays.
+    // A temporary file of another process that still runs stays.
     let other = bed.path(&format!("out/.cenote-{}-7", std::process::id()));
     fs::create_dir_all(bed.path("out")).expect("made");
     fs::write(&other, "half").expect("made");
@@ -524,7 +524,7 @@ fn a_dry_run_says_what_a_copy_does_and_writes_nothing() {
     assert_eq!((steps.len(), &steps[1]["path"], &steps[1]["bytes"]), (3, &"out/b".into(), &1.into()));
     assert_eq!((&steps[2]["dry_run"], &steps[2]["created"]), (&true.into(), &2.into()));
     assert_eq!(bed.run(&["cp", "-rnq", "src", "tank/fs:/other"]).good().lines().count(), 1);
-    // What the copy refuses, the dry run refuses.
+    // The dry run refuses everything that the copy refuses.
     fs::create_dir_all(bed.path("taken/a")).expect("made");
     let refused = bed.run(&["cp", "-rn", "tank/fs:/src/.", "taken"]);
     assert!(refused.status == 1 && refused.err.contains("a directory has that name"), "{refused:?}");

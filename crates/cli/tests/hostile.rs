@@ -33,7 +33,7 @@ fn run(bed: &Bed, words: &[&str]) -> Done {
     done
 }
 
-/// What must not change: a folder beside those that commands write to.
+/// The files that must not change: a folder beside those that commands write to.
 fn victims(bed: &Bed) -> Vec<String> {
     fn list(folder: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).expect("there") {

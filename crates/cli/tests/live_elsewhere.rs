@@ -282,7 +282,7 @@ fn what_is_in_use_stays(person: &Person, own: &str) {
     let done = sh("cd a/b; cenote zfs rename mine/a mine/q; pwd -P");
     assert!(done.err.contains("busy") && done.out.trim() == format!("{own}/a/b"), "{done:?}");
     assert_eq!(sh("cat a/two a/b/three").good(), "2\n3\n", "all are there as before");
-    // What was written before stays, what is done after fails, and it never reaches what is mounted there next.
+    // Bytes written before stay, and writes done after fail. They never reach the dataset that is mounted there next.
     let lost = "exec 3<>a/b/held; echo kept >&3; cenote zfs unmount -f mine/a/b; ls a/b; echo lost >&3; cat a/b/held; \
         cenote zfs mount mine/a/b; cat a/b/held; cat <&3; echo more >&3";
     let done = sh(lost);

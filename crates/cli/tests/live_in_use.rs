@@ -116,7 +116,7 @@ fn an_increment_goes_into_a_file_system_whose_files_are_open() {
     let listed = fs::read_dir(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)));
     assert_eq!(listed.expect("it goes on").count(), 1, "what was inside lies in the folder below now");
     assert_eq!(fs::metadata(at("")).expect("mounted").dev(), before, "it was not mounted anew");
-    // What is written now is written to the new state.
+    // The next writes reach the new state.
     same.write_all_at(b"SAME", 0).and_then(|()| same.sync_all()).expect("written");
     other.seek(SeekFrom::End(0)).expect("it goes on");
     other.write_all(b"!").expect("it goes on");

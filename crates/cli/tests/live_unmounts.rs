@@ -246,7 +246,7 @@ fn pools_that_lie_in_each_other_are_mounted_and_unmounted_as_a_whole() {
         }
         write(&live.path("mnt/in/ner/deep/file"), b"seen");
     }
-    // What is mounted by name stays, and so does what it lies in.
+    // A dataset mounted by name stays, and so does the mount that it lies in.
     live.run(&["zfs", "create", "-o", "canmount=noauto", "tank/byname"]).good();
     live.run(&["zfs", "mount", "tank/byname"]).good();
     let busy = format!("cannot unmount '{}': pool or dataset is busy", live.text("mnt"));

@@ -140,7 +140,7 @@ fn is_upgraded(bed: &Bed, version: u64, tree: &str) {
     bed.expect_sound("old");
 }
 
-/// What a pool of this version does not have is refused in the words of OpenZFS.
+/// Features that a pool of this version lacks are refused in the words of OpenZFS.
 fn refusals(bed: &Bed, version: u64) {
     let refused = |needed: u64, line: &str, why: &str| {
         let done = bed.run(&line.split(' ').collect::<Vec<_>>());

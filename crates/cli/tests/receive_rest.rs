@@ -160,7 +160,7 @@ fn a_policy_makes_one_snapshot_an_hour_and_removes_only_its_own() {
     let keep = ["snapshots", "--keep", "1y,1d", "-r", "tank/fs"];
     let mut dry = keep.to_vec();
     dry.push("-n");
-    // What exists is of this day, so only the dataset below is due, and the newest of the day stays.
+    // The present snapshots are of this day, so only the dataset below is due, and the newest of the day stays.
     let said = dated(&bed, &dry);
     assert_eq!(said, ["would create tank/fs/sub@auto-NOW", "would destroy tank/fs@old"]);
     assert_eq!(names(&bed, "tank/fs").len(), 7);
@@ -212,7 +212,7 @@ fn a_backup_sends_everything_once_and_then_what_changed() {
     // The same once more, by its name: nothing is left to do.
     let again = bed.run(&["backup", &format!("tank/fs{}", left[0]), "usb/copy"]).good();
     assert!(again.contains("usb/copy has it"), "{again}");
-    // What was changed in the copy is not overwritten, and a line says what to do.
+    // Changes in the copy are not overwritten, and a line says what to do.
     zfs(&bed, "snapshot usb/copy@own");
     let before = names(&bed, "tank/fs");
     let refused = bed.run(&backup);
@@ -316,7 +316,7 @@ fn the_snapshots_of_a_copy_are_pruned_and_none_is_made_there() {
     assert!(said.lines().all(|line| line.starts_with("destroyed usb/copy@")), "{said}");
     let left = names(&bed, "usb/copy");
     assert_eq!(left.iter().filter(|name| name.starts_with('@')).count(), 1, "{before:?} {left:?}");
-    // What is left is what the next backup starts from.
+    // The next backup starts from the snapshot that is left.
     put(&bed, "tank/fs", "more");
     bed.run(&["backup", "tank/fs", "usb/copy"]).good();
     assert!(bed.run(&["cat", "usb/copy:/more"]).good().starts_with("tank/fs more"));

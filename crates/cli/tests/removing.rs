@@ -114,7 +114,7 @@ fn vdevs_that_hold_data_leave_and_files_stay() {
     let parity = run(&bed, &devices, "zpool add -f t raidz 6 7 8");
     let why = "a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs";
     assert!(parity.status != 0 && parity.err.contains(why), "{parity:?}");
-    // What left belongs to nobody.
+    // The removed devices belong to no pool.
     run(&bed, &devices, "zpool add t mirror 2 3").good();
     bed.run(&["cp", "-r", "files", "t:/again"]).good();
     bed.run(&["rm", "-r", "t:/files"]).good();

@@ -176,7 +176,7 @@ fn advice_about_a_dataset_counts_with_its_pool_and_compares_with_what_it_takes()
     let (saved, then) = (now["saved_bytes"].as_f64().unwrap(), now["predicted_bytes"].as_f64().unwrap());
     assert_eq!(now["referenced_bytes"].as_f64(), Some(taken), "{told}");
     assert!((saved - (taken - then)).abs() < 1.0 && saved > 0.3 * taken, "{told}");
-    // What it says about the settings of the dataset is what the dataset takes.
+    // Its figure for the settings of the dataset is the space that the dataset takes.
     let same = advice(&bed, "tank", &["--compression", "off", "--recordsize", "128K"]);
     let part = same["now"]["saved_part"].as_f64().unwrap();
     assert!(part.abs() < 0.01, "{same}");

@@ -2,8 +2,8 @@
 //! a sandbox of its own, which needs root and FUSE.
 //!
 //! `CENOTE_TRANSCRIPT=30-zpool cargo test -p cenote --test transcripts recorded -- --nocapture` replays those
-//! whose name holds the text and prints every case. What is left out and why stands in `transcripts/skip.toml`, how
-//! many pass at least in `transcripts/passes.toml`.
+//! whose name holds the text and prints every case. The cases left out, with the reasons, are in `transcripts/skip.toml`;
+//! the least number of passes is in `transcripts/passes.toml`.
 
 mod transcript;
 

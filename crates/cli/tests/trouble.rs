@@ -375,7 +375,7 @@ fn a_signal_stops_a_copy_in_good_order() {
         let child = hold_surely(&bed, &["cp", "-r", "src", "tank/fs:/"], "src", EARLY);
         send(&child, signal);
         let done = go_on(child);
-        // What takes a while is announced before.
+        // A slow end is announced before.
         let lines: Vec<&str> = done.err.lines().collect();
         let said = lines.strip_prefix(&[STOPPING]).unwrap_or(&lines);
         assert_eq!(said, ["stopped: everything that was copied until then is complete"]);
