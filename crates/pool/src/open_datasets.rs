@@ -120,7 +120,7 @@ mod tests {
         let open = OpenDatasets::<u8>::default();
         let id = ObjectId(7);
         let first = open.enter(id, Arc::new(1));
-        assert_eq!(*open.enter(id, Arc::new(2)), 1, "whoever opens it again shares it");
+        assert_eq!(*open.enter(id, Arc::new(2)), 1, "the next opener shares it");
         open.logged().insert(id, first.clone());
         assert!(open.is_used(id));
         drop(first);

@@ -170,7 +170,7 @@ pub fn serve(serve: Serve, commands: Arc<dyn Commands>) -> Result<(), ServeError
     if let Some(log) = &log
         && let Err(error) = start::say_ready(&ready, log)
     {
-        tracing::warn!(%error, "whoever started this server is gone");
+        tracing::warn!(%error, "the process that started this server is gone");
     }
     notify("READY=1");
     server.clone().listen_to_signals(signals);
@@ -553,7 +553,7 @@ impl Server {
                 (Err(error), None) => Reply::Refused(Refusal::Other(error.to_string())),
             };
             if let Err(error) = wire::send(asker, &reply, &[]) {
-                tracing::debug!(%error, "whoever asked for the end is gone");
+                tracing::debug!(%error, "the client that asked for the end is gone");
             }
         }
         match &ended {

@@ -45,7 +45,7 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
-/// That what is granted is taken back.
+/// Takes granted permissions back.
 #[derive(Clone, Copy)]
 pub(super) struct Back {
     /// Also from everything below.

@@ -36,7 +36,7 @@ fn of_machine(as_json: bool, console: &mut Console) -> Result<(), Failure> {
     table(console, "COMPRESSION", &engines.compressions)?;
     console.line("")?;
     table(console, "CHECKSUM", &engines.checksums)?;
-    console.line("\ngzip is read by libdeflate, whoever made it.")?;
+    console.line("\nlibdeflate reads all gzip data, also that of another engine.")?;
     for name in &engines.absent {
         console.line(&format!("Not in this build: {name}; gzip_engine={name} means libdeflate here."))?;
     }

@@ -39,8 +39,8 @@ pub fn export(args: &Export, around: &Surroundings, console: &mut Console) -> Re
         .map_err(|error| Failure::refused(format!("cannot export '{}': {error}", args.name)))?;
     if beyond && args.tls.is_none() {
         console.remark(
-            "warning: whoever reaches this address can use the volume: NBD has no passwords, and without --tls nothing is \
-             encrypted. The export ends with the server",
+            "warning: everybody who reaches this address can use the volume: NBD has no passwords, and without --tls \
+             nothing is encrypted. The export ends with the server",
         );
     }
     show(args.json, &exported, console)
@@ -75,8 +75,8 @@ fn share(args: &Export, served: &Served, console: &mut Console) -> Result<(), Fa
         served.live.share_as(name, &ShareTold { address, rules }).map_err(|error| failed(&error))?;
     if address.is_some_and(|address| !address.ip().is_loopback()) {
         console.remark(
-            "warning: NFS believes what clients say about their users, and nothing is encrypted: whoever reaches this address \
-             and is let in by sharenfs can act as any user but root. Other machines are served until the server ends",
+            "warning: NFS believes what clients say about their users, and nothing is encrypted: everybody who reaches \
+             this address and is let in by sharenfs can act as any user but root. Other machines are served until the server ends",
         );
     }
     show(args.json, &exported, console)

@@ -409,7 +409,7 @@ proptest! {
                                 room += runs.map(|run| run.len() / need).sum::<usize>();
                             }
                         }
-                        // A copy in the middle of a run may take the room of two.
+                        // A copy in the middle of a run may take the space of two.
                         prop_assert!(room < 2 * usize::from(copies) - 1, "there was room");
                         continue;
                     };
