@@ -22,9 +22,9 @@ pub static COMMAND: Command = Command {
     syntax: &["rewrite [-CPSrvx] [-o OFFSET] [-l LENGTH] DIRECTORY|FILE…"],
     examples: &["zfs rewrite -r /tank/home", "zfs rewrite -v /tank/home/disk.img"],
     options: &[
-        flag("C", "skips blocks that clones share"),
-        flag("P", "keeps logical birth times"),
-        flag("S", "skips blocks that snapshots share"),
+        flag("C", "skips blocks that clones share (not supported yet)"),
+        flag("P", "keeps logical birth times (not supported yet)"),
+        flag("S", "skips blocks that snapshots share (not supported yet)"),
         flag("r", "all that is in folders, too"),
         flag("v", "says what is written"),
         flag("x", "does not leave the file system").idle(),
