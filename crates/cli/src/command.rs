@@ -192,6 +192,9 @@ impl Command {
         if !examples.is_empty() {
             text.push_str(&format!("\n{examples}"));
         }
+        if let Run::Missing(Some(why)) = self.run {
+            text.push_str(&format!("\nNot supported yet: {why}\n"));
+        }
         text
     }
 

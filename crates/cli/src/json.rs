@@ -31,7 +31,8 @@ pub fn envelope(command: &str, what: &str, objects: Map<String, Value>) -> Value
     Value::Object(frame)
 }
 
-fn version(command: &str) -> Value {
+/// What stands before the objects of a command.
+pub fn version(command: &str) -> Value {
     json!({ "command": command, "vers_major": 0, "vers_minor": 1 })
 }
 

@@ -7,6 +7,7 @@
 pub mod args;
 mod around;
 mod client;
+mod colour;
 pub mod command;
 pub mod compat;
 mod config;

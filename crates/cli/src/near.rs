@@ -18,6 +18,8 @@ use crate::suggest::nearest;
 
 /// How a suggestion begins that names what to write in place of a word.
 const QUESTION: &str = "did you mean ";
+/// Failures that a command went on after for which names are looked for.
+const COMPLAINTS: usize = 3;
 /// Most names of a folder that are looked at.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -35,11 +37,12 @@ pub fn told(
         let more = of_line(line).or_else(|| suggestion(line, around));
         more.filter(|more| is_shown || more.starts_with(QUESTION))
     };
-    let complaints = console.take_complaints();
-    if complaints.iter().any(|line| of_line(line).is_some()) {
-        // The result stands before it, as it does before the failure.
+    let mores: Vec<String> =
+        console.complaints().iter().take(COMPLAINTS).filter_map(|line| of_line(line)).collect();
+    if !mores.is_empty() {
+        // The result stands before it.
         console.flush()?;
-        complaints.iter().filter_map(|line| of_line(line)).for_each(|more| console.remark(&more));
+        mores.iter().for_each(|more| console.remark(more));
     }
     ended.map_err(|failure| match failure {
         Failure::Usage(line) => match of_line(&line) {

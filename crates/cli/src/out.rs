@@ -7,6 +7,8 @@
 //! so that they cannot control the terminal. Into pipes and files they are written unchanged, as OpenZFS does.
 //! [`Console::content`], for the contents of files, never changes anything.
 
+pub use crate::colour::{Colour, is_dumb};
+use crate::colour::{PLAIN, wants_colour};
 use crate::messages::Failure;
 use crate::wrap;
 use std::borrow::Cow;
@@ -17,7 +19,7 @@ use std::os::fd::AsFd;
 pub const PIPE_CLOSED: u8 = 141;
 
 /// Failures whose first lines are kept.
-const COMPLAINTS_MAX: usize = 3;
+const COMPLAINTS_MAX: usize = 1000;
 
 /// Columns of a terminal that does not tell.
 const USUAL_COLUMNS: usize = 80;
@@ -39,30 +41,6 @@ pub struct Console<'a> {
     /// Columns of a line of help.
     help_width: usize,
 }
-
-/// The beginnings and the end of coloured text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colour {
-    /// The answer.
-    Bold,
-    /// All is well.
-    Green,
-    /// Something is wrong.
-    Red,
-}
-
-impl Colour {
-    const fn codes(self) -> &'static str {
-        match self {
-            Colour::Bold => "\x1b[1m",
-            Colour::Green => "\x1b[1;32m",
-            Colour::Red => "\x1b[1;31m",
-        }
-    }
-}
-
-/// Ends coloured text.
-const PLAIN: &str = "\x1b[0m";
 
 impl<'a> Console<'a> {
     /// Writes results to `out`, which is buffered, and remarks to `err`. Neither counts as a terminal.
@@ -156,6 +134,25 @@ impl<'a> Console<'a> {
         self.out.write_all(lines.join("\n").as_bytes())?;
         self.out.to.write_all(PLAIN.as_bytes())?;
         Ok(self.out.write_all(b"\n")?)
+    }
+
+    /// Prints one line of the result of which `word` has a colour, where standard output takes it.
+    ///
+    /// # Errors
+    /// As [`Console::line`].
+    pub fn marked(
+        &mut self,
+        colour: Option<Colour>,
+        [before, word, after]: [&str; 3],
+    ) -> Result<(), Failure> {
+        let Some(colour) = colour.filter(|_| self.colour) else {
+            return self.line(&[before, word, after].concat());
+        };
+        self.out.write_all(before.as_bytes())?;
+        self.out.to.write_all(colour.codes().as_bytes())?;
+        self.out.write_all(word.as_bytes())?;
+        self.out.to.write_all(PLAIN.as_bytes())?;
+        self.line(after)
     }
 
     /// Whether people read standard error.
@@ -274,9 +271,9 @@ impl<'a> Console<'a> {
         Ok(())
     }
 
-    /// First lines of the first few failures that the command went on after.
-    pub fn take_complaints(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.complaints)
+    /// First lines of the first failures that the command went on after.
+    pub fn complaints(&self) -> &[String] {
+        &self.complaints
     }
 
     /// Whether any operand failed so far.
@@ -330,21 +327,10 @@ fn help_width_of(told: Option<&str>, terminal: Option<usize>) -> usize {
     told.or(terminal).unwrap_or(USUAL_COLUMNS).max(wrap::NARROW)
 }
 
-/// Whether the terminal takes no more than lines of text: nothing on it can be drawn again.
-pub fn is_dumb() -> bool {
-    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
-}
-
 /// How many columns the terminal behind a file has; `None` if it is no terminal.
 pub fn columns_of(file: &(impl AsFd + IsTerminal)) -> Option<usize> {
     let columns = || rustix::termios::tcgetwinsize(file).map_or(0, |size| usize::from(size.ws_col));
     file.is_terminal().then(columns).map(|columns| if columns == 0 { USUAL_COLUMNS } else { columns })
-}
-
-/// Whether the environment lets a terminal have colours: `NO_COLOR` is empty or not set, and the terminal is not a dumb one.
-fn wants_colour(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> bool {
-    let refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !refused && variable("TERM").is_some_and(|value| !value.is_empty() && value != "dumb")
 }
 
 /// Text on its way out.
@@ -474,11 +460,6 @@ mod tests {
             console.finish(Ok(()), String::new);
             assert_eq!(String::from_utf8_lossy(&out), wanted);
         }
-        let of = |term: Option<&str>, no: Option<&str>| {
-            wants_colour(|name| if name == "TERM" { term } else { no }.map(Into::into))
-        };
-        assert!(of(Some("xterm"), None) && of(Some("xterm"), Some("")));
-        assert!(!of(Some("xterm"), Some("1")) && !of(Some("dumb"), None) && !of(None, None));
     }
 
     #[test]
@@ -492,6 +473,19 @@ mod tests {
         assert_eq!(columns(None, Some("60")), Some(60));
         assert_eq!(columns(Some(100), Some("60")), Some(100));
         assert_eq!([columns(None, Some("wide")), columns(None, Some("0"))], [Some(80); 2]);
+    }
+
+    #[test]
+    fn a_word_of_a_line_has_a_colour_where_the_terminal_takes_one() {
+        for (colour, wanted) in
+            [(true, "a\\0033 \x1b[1;31mFAULTED\x1b[0m 0\n"), (false, "a\\0033 FAULTED 0\n")]
+        {
+            let mut out = Vec::new();
+            let mut console = Console::new(&mut out, io::sink()).on_terminal(true).coloured(colour);
+            console.marked(Some(Colour::Red), ["a\x1b ", "FAULTED", " 0"]).expect("printed");
+            console.finish(Ok(()), String::new);
+            assert_eq!(String::from_utf8_lossy(&out), wanted);
+        }
     }
 
     #[test]

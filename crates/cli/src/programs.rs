@@ -361,6 +361,8 @@ mod tests {
         let (status, out, err) = call(Program::Zfs, "jail 1 tank/a");
         assert_eq!((status, out.as_str()), (1, ""));
         assert!(err.starts_with("cenote: not supported yet: zfs jail (there is no kernel module"), "{err}");
+        let (_, out, _) = call(Program::Zfs, "help program");
+        assert!(out.contains("Not supported yet: there is no Lua here; a shell"), "{out}");
     }
 
     #[test]

@@ -259,6 +259,27 @@ pub fn print_get(out: &mut impl Write, fields: &[Field], rows: &[Got], scripted:
     if shown.is_empty() { Ok(()) } else { print(out, &columns, &shown, scripted) }
 }
 
+/// As [`print_get`], without the sources where they make lines longer than `width`. People are told.
+///
+/// # Errors
+/// As [`print_get`].
+pub fn print_get_within(
+    console: &mut Console,
+    fields: &[Field],
+    rows: &[Got],
+    width: usize,
+) -> io::Result<()> {
+    let mut whole = Vec::new();
+    print_get(&mut whole, fields, rows, false)?;
+    let is_long = |line: &[u8]| String::from_utf8_lossy(line).chars().count() > width;
+    let fewer: Vec<Field> = fields.iter().copied().filter(|field| *field != Field::Source).collect();
+    if fewer.len() == fields.len() || !whole.split(|byte| *byte == b'\n').any(is_long) {
+        return console.out().write_all(&whole);
+    }
+    console.explain("too narrow for SOURCE: --wide shows all columns");
+    print_get(console.out(), &fewer, rows, false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,6 +420,20 @@ mod tests {
              tank/b  user:prop  hello      local\n\
              tank/b  quota      10M        local\n"
         );
+    }
+
+    #[test]
+    fn a_narrow_terminal_does_without_sources() {
+        let rows = [got("tank/a", "quota", "1.50M", Source::Local)];
+        let said = |width| {
+            let mut out = Vec::new();
+            let mut console = Console::new(&mut out, io::sink());
+            print_get_within(&mut console, &Field::DEFAULT, &rows, width).expect("memory");
+            console.finish(Ok(()), String::new);
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(said(31), "NAME    PROPERTY  VALUE  SOURCE\ntank/a  quota     1.50M  local\n");
+        assert_eq!(said(30), "NAME    PROPERTY  VALUE\ntank/a  quota     1.50M\n");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use format::NvList;
 use format::nvlist::NvValue;
 use pool::Event;
+use serde_json::{Map, Value};
 
 use crate::dates::{self, Form};
 use crate::out::quoted;
@@ -52,6 +53,29 @@ pub fn line(
         }
     }
     Some(line)
+}
+
+/// One event for programs; `None` for what is shown only with `-i`.
+pub fn object(event: &Event, internal: bool) -> Option<Value> {
+    let record = &event.record;
+    let mut object = Map::new();
+    object.insert("time".to_owned(), event.time.into());
+    let mut add = |key: &str, value: Option<Value>| value.map(|value| object.insert(key.to_owned(), value));
+    let text = |key: &str| record.get_str(key).map(Value::from);
+    match event.command() {
+        Some(command) => add("command", Some(command.to_string().into())),
+        None if !internal => return None,
+        None => add("txg", record.get_u64("history txg").map(Value::from)),
+    };
+    add("internal_name", text("internal_name"));
+    add("ioctl", text("ioctl"));
+    add("dataset", text("dsname"));
+    add("dataset_id", record.get_u64("dsid").map(Value::from));
+    add("text", text("history internal str"));
+    add("user", record.get_u64("history who").map(Value::from));
+    add("host", text("history hostname"));
+    add("zone", text("history zone"));
+    Some(Value::Object(object))
 }
 
 /// A call of the kernel module: what it was given and what it gave back. The text ends with a line feed, as in OpenZFS.

@@ -4,7 +4,8 @@ use std::io::Write;
 
 use format::znode;
 use pool::props::dataset::parse as property;
-use pool::props::{DatasetKind, Value, names};
+use pool::props::{DatasetKind, Value as PropertyValue, names};
+use serde_json::{Value, json};
 use stream::Sender;
 use zpl::Filesystem;
 use zpl::diff::{Change, Difference, diff};
@@ -22,13 +23,14 @@ use crate::out::{Console, octal};
 pub static COMMAND: Command = Command {
     name: "diff",
     about: "shows what changed between snapshots",
-    syntax: &["diff [-FHth] SNAPSHOT [SNAPSHOT|FILESYSTEM]"],
+    syntax: &["diff [-FHth|-j] SNAPSHOT [SNAPSHOT|FILESYSTEM]"],
     examples: &["zfs diff tank/home@monday", "zfs diff -FHt tank/home@monday tank/home@friday"],
     options: &[
         flag("F", "with the type of each file"),
         flag("H", "tabs between fields"),
         flag("t", "with the time of each change"),
         flag("h", "names with special characters as they are"),
+        flag("j|json", "prints a JSON object for each change"),
     ],
     beside: Beside::TakesTurns,
     run: Run::Here(run),
@@ -41,6 +43,7 @@ struct Options {
     scripted: bool,
     times: bool,
     plain_names: bool,
+    json: bool,
 }
 
 fn read(args: &Parsed) -> Options {
@@ -49,6 +52,7 @@ fn read(args: &Parsed) -> Options {
         scripted: args.has("H"),
         times: args.has("t"),
         plain_names: args.has("h"),
+        json: args.has("j"),
     }
 }
 
@@ -143,7 +147,10 @@ fn compare(
         root: mountpoint(session, to_fs).map_err(|error| cannot(&error))?.into_bytes(),
     };
     let ended = diff(&old, &new, touched, |difference| {
-        let mut line = style.line(&difference);
+        let mut line = match call.options.json {
+            true => style.object(&difference).to_string().into_bytes(),
+            false => style.line(&difference),
+        };
         line.push(b'\n');
         console.out().write_all(&line).map_err(|error| Ended::Told(error.into()))
     });
@@ -178,7 +185,9 @@ fn mountpoint(session: &Session, fs: &str) -> pool::Result<String> {
     let pool = session.pool();
     let property = property("mountpoint").expect("the table has it");
     Ok(match pool.property(&pool.dataset(fs)?, property)? {
-        Some((Value::Text(path), _)) if path.starts_with('/') => path.trim_end_matches('/').to_owned(),
+        Some((PropertyValue::Text(path), _)) if path.starts_with('/') => {
+            path.trim_end_matches('/').to_owned()
+        }
         _ => String::new(),
     })
 }
@@ -215,6 +224,31 @@ impl Style {
             }
         }
         line
+    }
+
+    /// The same for programs.
+    fn object(&self, difference: &Difference) -> Value {
+        let place = |path: &[u8]| Value::from(String::from_utf8_lossy(&[&self.root, path].concat()));
+        let (change, path) = match &difference.change {
+            Change::Modified { path, .. } => ("modified", path),
+            Change::Added(path) => ("added", path),
+            Change::Removed(path) => ("removed", path),
+            Change::Renamed { from, .. } => ("renamed", from),
+        };
+        let time = &difference.ctime;
+        let mut object = json!({
+            "change": change,
+            "type": char::from(kind_letter(difference.mode)).to_string(),
+            "path": place(path),
+            "ctime": time.secs,
+            "ctime_nanoseconds": time.nanos,
+        });
+        match &difference.change {
+            Change::Renamed { to, .. } => object["new_path"] = place(to),
+            Change::Modified { links, .. } if *links != 0 => object["links"] = (*links).into(),
+            _ => {}
+        }
+        object
     }
 
     /// A path with the mountpoint before it; bytes that could be mistaken are written as octal numbers.
@@ -270,6 +304,12 @@ mod tests {
         assert_eq!(line(&style(), renamed()), "R\t/tank/a/d1 -> /tank/a/d2");
         let all = Style { classify: true, scripted: true, times: true, ..style() };
         assert_eq!(line(&all, renamed()), "1795237913.000024684\tR\tF\t/tank/a/d1\t/tank/a/d2");
+        let mode = znode::S_IFREG | 0o644;
+        let difference = Difference { change: renamed(), mode, ctime: Time { secs: 5, nanos: 7 } };
+        assert_eq!(
+            style().object(&difference).to_string(),
+            r#"{"change":"renamed","type":"F","path":"/tank/a/d1","ctime":5,"ctime_nanoseconds":7,"new_path":"/tank/a/d2"}"#
+        );
         let odd = || Change::Added("/na me\\\u{e4}".as_bytes().to_vec());
         assert_eq!(line(&style(), odd()), "+\t/tank/a/na\\0040me\\0134\\0303\\0244");
         assert_eq!(line(&Style { plain_names: true, ..style() }, odd()), "+\t/tank/a/na me\\\u{e4}");

@@ -23,7 +23,7 @@ pub static COMMAND: Command = Command {
     name: "get",
     about: "shows properties",
     syntax: &[
-        "get [-r|-d DEPTH] [-Hp] [-j [--json-int]] [-o all|FIELD[,FIELD]…] [-t TYPE[,TYPE]…] [-s SOURCE[,SOURCE]…] \
+        "get [-r|-d DEPTH] [-Hp] [--wide] [-j [--json-int]] [-o all|FIELD[,FIELD]…] [-t TYPE[,TYPE]…] [-s SOURCE[,SOURCE]…] \
          all|PROPERTY[,PROPERTY]… [DATASET|PATH]…",
     ],
     examples: &[
@@ -35,6 +35,7 @@ pub static COMMAND: Command = Command {
         flag("H", "no headings, tabs between fields"),
         flag("p", "exact numbers"),
         flag("r", "everything below, too"),
+        flag("wide", "all columns, however wide the terminal is"),
         flag("j|json", "as JSON"),
         flag("json-int", "numbers as numbers in JSON"),
         value("d", "that many levels below"),
@@ -45,7 +46,7 @@ pub static COMMAND: Command = Command {
     beside: Beside::Reads { but: &[] },
     visitors: Some(Visitors {
         operands: Subjects::PropertiesOfDatasets,
-        options: &["H", "p", "r", "j", "json-int", "d", "o", "s", "t"],
+        options: &["H", "p", "r", "wide", "j", "json-int", "d", "o", "s", "t"],
     }),
     run: Run::Here(run),
     ..Command::ZFS
@@ -55,6 +56,7 @@ pub static COMMAND: Command = Command {
 struct Options {
     scripted: bool,
     exact: bool,
+    wide: bool,
     json: bool,
     json_int: bool,
     scope: Scope,
@@ -66,6 +68,7 @@ fn read(args: &Parsed) -> Options {
     Options {
         scripted: args.has("H"),
         exact: args.has("p"),
+        wide: args.has("wide"),
         scope: Scope { recursive: args.has("r"), depth: args.text("d"), types: args.texts("t") },
         json: args.has("j"),
         json_int: args.has("json-int"),
@@ -121,7 +124,11 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         return console.line(&json::envelope("zfs get", "datasets", objects).to_string());
     }
-    Ok(table::print_get(console.out(), &fields, &rows, call.options.scripted)?)
+    let is_usual = call.options.fields.is_none() && !call.options.scripted && !call.options.wide;
+    match console.columns().filter(|_| is_usual) {
+        Some(width) => Ok(table::print_get_within(console, &fields, &rows, width)?),
+        None => Ok(table::print_get(console.out(), &fields, &rows, call.options.scripted)?),
+    }
 }
 
 /// The fields that `-o` names, or the usual ones.

@@ -6,24 +6,28 @@ use super::zfs_hold::with_those_below;
 use crate::args::{Parsed, flag};
 use crate::command::{Command, Run, Subjects, Typed, Visitors};
 use crate::dates;
+use crate::json;
 use crate::messages::Failure;
 use crate::open::{Intent, Sessions};
 use crate::out::Console;
 use crate::table::{self, Column, Row};
 use pool::props::Justify;
+use serde_json::{Map, Value, json};
 
 /// `zfs holds`.
 pub static COMMAND: Command = Command {
     name: "holds",
     about: "lists holds",
-    syntax: &["holds [-rHp] SNAPSHOT…"],
+    syntax: &["holds [-rHp] [--wide] [-j] SNAPSHOT…"],
     examples: &["zfs holds tank/home@monday", "zfs holds -rH tank@monday"],
     options: &[
         flag("r", "also of snapshots of the same name below"),
         flag("H", "no headings, tabs between fields"),
         flag("p", "times in seconds"),
+        flag("wide", "all columns, however wide the terminal is"),
+        flag("j|json", "prints JSON, with times in seconds"),
     ],
-    visitors: Some(Visitors { operands: Subjects::Datasets, options: &["r", "H", "p"] }),
+    visitors: Some(Visitors { operands: Subjects::Datasets, options: &["r", "H", "p", "wide", "j"] }),
     run: Run::Here(run),
     ..Command::ZFS
 };
@@ -33,11 +37,22 @@ struct Options {
     recursive: bool,
     scripted: bool,
     exact: bool,
+    wide: bool,
+    json: bool,
 }
 
 fn read(args: &Parsed) -> Options {
-    Options { recursive: args.has("r"), scripted: args.has("H"), exact: args.has("p") }
+    Options {
+        recursive: args.has("r"),
+        scripted: args.has("H"),
+        exact: args.has("p"),
+        wide: args.has("wide"),
+        json: args.has("j"),
+    }
 }
+
+/// The columns that a narrow terminal does without, the least important first.
+const RANK: &[&str] = &["TIMESTAMP"];
 
 /// Runs `zfs holds`.
 ///
@@ -59,10 +74,17 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             Err(failure) => wrong.push(failure),
         }
     }
-    let mut columns = ["NAME", "TAG", "TIMESTAMP"].map(|heading| Column::other(heading, Justify::Left));
+    let mut columns: Vec<Column> =
+        ["NAME", "TAG", "TIMESTAMP"].map(|heading| Column::other(heading, Justify::Left)).into();
     columns[0].min_width = columns[0].min_width.max(width);
     let nothing = rows.is_empty() && !wrong.is_empty();
-    table::print(console.out(), &columns, &rows, call.options.scripted)?;
+    if !call.options.json && !call.options.scripted && !call.options.wide {
+        table::fit_terminal(console, &mut columns, &mut rows, RANK);
+    }
+    match call.options.json {
+        true => console.line(&as_json(&rows).to_string())?,
+        false => table::print(console.out(), &columns, &rows, call.options.scripted)?,
+    }
     for failure in wrong {
         console.complain(failure)?;
     }
@@ -70,6 +92,17 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.remark("no datasets available");
     }
     Ok(())
+}
+
+/// `{"datasets":{"tank@monday":{"holds":{"keep":1795237913}}}}` in the frame of OpenZFS, which has no JSON for holds itself.
+fn as_json(rows: &[Row]) -> Value {
+    let mut datasets = Map::new();
+    for row in rows {
+        let [name, tag, time] = row.cells.as_slice() else { continue };
+        let snapshot = datasets.entry(name.clone()).or_insert_with(|| json!({ "holds": {} }));
+        snapshot["holds"][tag.as_str()] = json::scalar(time, true);
+    }
+    json::envelope("zfs holds", "datasets", datasets)
 }
 
 /// The holds of a snapshot, or of those of its name below. Tags that none may have are told in `wrong`.
@@ -92,7 +125,7 @@ fn holds_of(
         let mut report = |error| wrong.push(dataset_failure(&snapshot, &error));
         let holds = pool.survey_holds(&info, &mut report);
         for (tag, seconds) in holds.map_err(|error| dataset_failure(&snapshot, &error))? {
-            let time = if call.options.exact {
+            let time = if call.options.exact || call.options.json {
                 seconds.to_string()
             } else {
                 dates::show(seconds, dates::Form::Hold)
@@ -101,4 +134,17 @@ fn holds_of(
         }
     }
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_are_listed_by_snapshot_in_json() {
+        let row = |name: &str, tag: &str| Row::new([name, tag, "1795237913"].map(str::to_owned).to_vec());
+        let said = as_json(&[row("t@a", "keep"), row("t@a", "more"), row("t@b", "keep")]).to_string();
+        let wanted = r#""datasets":{"t@a":{"holds":{"keep":1795237913,"more":1795237913}},"t@b":{"holds":{"keep":1795237913}}}}"#;
+        assert!(said.ends_with(wanted), "{said}");
+    }
 }

@@ -81,7 +81,7 @@ const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 const SPACE: [&str; 7] = ["name", "available", "used", "usedsnap", "usedds", "usedrefreserv", "usedchild"];
 
 /// Columns that a terminal which is too narrow does without, the first one first.
-const RANK: &[&str] = &["MOUNTPOINT", "REFER"];
+const RANK: &[&str] = &["MOUNTPOINT", "REFER", "AVAIL", "USED"];
 
 /// Runs `zfs list`.
 ///

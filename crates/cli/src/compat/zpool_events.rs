@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use format::NvList;
 use format::nvlist::NvValue;
+use serde_json::{Value, json};
 
 use super::Call;
 use crate::args::{Parsed, flag};
 use crate::client;
 use crate::command::{Command, Run, Typed};
 use crate::dates::{self, Form};
+use crate::json;
 use crate::messages::Failure;
 use crate::open;
 use crate::out::Console;
@@ -23,13 +25,14 @@ use crate::state;
 pub static COMMAND: Command = Command {
     name: "events",
     about: "shows what happened to pools",
-    syntax: &["events [-vHf] [POOL]", "events -c"],
+    syntax: &["events [-vHf] [POOL]", "events -j [POOL]", "events -c"],
     examples: &["zpool events", "zpool events -v tank"],
     options: &[
         flag("c", "forgets all"),
         flag("f", "goes on as more happens"),
         flag("H", "no headings, tabs between fields"),
         flag("v", "with all details"),
+        flag("j|json", "prints JSON, with all details"),
     ],
     run: Run::Here(run),
     ..Command::ZPOOL
@@ -41,10 +44,17 @@ struct Options {
     follow: bool,
     scripted: bool,
     verbose: bool,
+    json: bool,
 }
 
 fn read(args: &Parsed) -> Options {
-    Options { clear: args.has("c"), follow: args.has("f"), scripted: args.has("H"), verbose: args.has("v") }
+    Options {
+        clear: args.has("c"),
+        follow: args.has("f"),
+        scripted: args.has("H"),
+        verbose: args.has("v"),
+        json: args.has("j"),
+    }
 }
 
 /// How often `-f` asks for more.
@@ -69,6 +79,12 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         }
         let cleared: u64 = asked(call, None, true)?.iter().map(|(_, _, gone)| gone).sum();
         return console.line(&format!("cleared {cleared} events"));
+    }
+    if call.options.json {
+        if call.options.follow {
+            return Err(Failure::usage("-j cannot be combined with -f"));
+        }
+        return console.line(&as_json(asked(call, wanted, false)?).to_string());
     }
     if !call.options.scripted {
         console.line(&format!("{:<30} CLASS", "TIME"))?;
@@ -98,6 +114,24 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.flush()?;
         std::thread::sleep(GLANCE);
     }
+}
+
+/// All events in the order of time, with everything that is known of each.
+fn as_json(asked: Vec<(String, Vec<NvList>, u64)>) -> Value {
+    let mut events: Vec<NvList> = asked.into_iter().flat_map(|(_, events, _)| events).collect();
+    events.sort_by_key(time);
+    let value = |value: &NvValue| match value {
+        NvValue::Uint64(number) => Value::from(*number),
+        NvValue::String(text) => Value::from(String::from_utf8_lossy(text)),
+        NvValue::Uint64Array(numbers) => Value::from(numbers.clone()),
+        // Events are made of these alone.
+        _ => Value::Null,
+    };
+    let object = |event: &NvList| -> Value {
+        event.iter().map(|(name, what)| (String::from_utf8_lossy(name).into_owned(), value(what))).collect()
+    };
+    let events: Vec<Value> = events.iter().map(object).collect();
+    json!({ "output_version": json::version("zpool events"), "events": events })
 }
 
 /// The events of every pool that a server holds, or of the one that is wanted; and how many are gone.
@@ -183,5 +217,7 @@ mod tests {
             ]
         );
         assert_eq!(time(&event), (16, 7));
+        let said = as_json(vec![("tank".to_owned(), vec![event], 0)])["events"].to_string();
+        assert_eq!(said, r#"[{"class":"sysevent.fs.zfs.config_sync","pool_guid":255,"time":[16,7]}]"#);
     }
 }

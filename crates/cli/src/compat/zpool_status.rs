@@ -27,7 +27,7 @@ use crate::dates::{self, Form};
 use crate::json;
 use crate::messages::{Action, Failure};
 use crate::open::{self, NotOpen};
-use crate::out::Console;
+use crate::out::{Colour, Console};
 use crate::start;
 
 /// `zpool status`.
@@ -267,10 +267,13 @@ fn print(
     print_errors(call, console, view, &trouble)
 }
 
+/// Columns for a state.
+const STATE: usize = 8;
+
 /// The first lines: the pool, its state, and what to do about it.
 fn print_head(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
     console.line(&format!("  pool: {}", view.name))?;
-    console.line(&format!(" state: {}", view.state().word()))?;
+    console.marked(colour(view.state()), [" state: ", view.state().word(), ""])?;
     if let Some(advice) = advice(view) {
         console.line(&format!("status: {}", advice.status))?;
         if let Body::Closed { why: NotOpen::Failed { source: Error::Unreadable { what, .. }, .. }, .. } =
@@ -353,6 +356,15 @@ fn print_errors(
     Ok(())
 }
 
+/// The colour of a state in which something is not as it should be: those of OpenZFS.
+const fn colour(state: State) -> Option<Colour> {
+    match state {
+        State::Unavail | State::Faulted | State::Suspended => Some(Colour::Red),
+        State::Degraded | State::Offline => Some(Colour::Yellow),
+        State::Online | State::Avail | State::InUse => None,
+    }
+}
+
 /// The table of the devices of one pool.
 struct Devices<'a> {
     options: &'a Options,
@@ -385,7 +397,9 @@ impl Devices<'_> {
         let counts =
             trouble.counts(vdev).map(|n| if options.exact { n.to_string() } else { number::nice(n) });
         let [read, write, cksum] = counts;
-        let mut line = format!("\t{name:full$}  {:<8} {read:>5} {write:>5} {cksum:>5}", vdev.state.word());
+        let word = vdev.state.word();
+        let mut line =
+            format!("{:pad$} {read:>5} {write:>5} {cksum:>5}", "", pad = STATE.saturating_sub(word.len()));
         if options.slow {
             let slow = trouble.slow(vdev);
             line += &match (vdev.is_leaf(), options.exact) {
@@ -407,7 +421,7 @@ impl Devices<'_> {
             line += "  (resilvering)";
         }
         line += &said(vdev);
-        console.line(&line)?;
+        console.marked(colour(vdev.state), [&format!("\t{name:full$}  "), word, &line])?;
         vdev.children.iter().try_for_each(|child| self.print(console, child, indent + 2))
     }
 }

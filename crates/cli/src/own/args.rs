@@ -166,6 +166,9 @@ pub struct Rm {
     /// Ignores places that do not exist.
     #[arg(short, long)]
     pub force: bool,
+    /// One JSON object for each place where something was removed.
+    #[arg(long)]
+    pub json: bool,
     /// A place in a pool: a dataset and a path in it.
     #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
     pub places: Vec<PoolPath>,
@@ -178,6 +181,9 @@ pub struct Mkdir {
     /// Make missing parents; a folder that exists is no error.
     #[arg(short, long)]
     pub parents: bool,
+    /// One JSON object for each place where something was made.
+    #[arg(long)]
+    pub json: bool,
     /// A place in a pool: a dataset and a path in it.
     #[arg(required = true, value_name = "DATASET:/PATH", value_parser = pool_path())]
     pub places: Vec<PoolPath>,
@@ -188,6 +194,9 @@ pub struct Mkdir {
   cenote mv tank/home:/a.txt tank/home:/b.txt
   cenote mv tank/home:/a.txt tank/home:/b.txt tank/home:/texts")]
 pub struct Mv {
+    /// One JSON object for each source that was moved.
+    #[arg(long)]
+    pub json: bool,
     /// What to move: DATASET:/path.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE", value_parser = pool_path())]
     pub sources: Vec<PoolPath>,
@@ -359,6 +368,9 @@ pub struct Unexport {
     /// Although clients are connected.
     #[arg(short, long)]
     pub force: bool,
+    /// One JSON object with what is served no more.
+    #[arg(long)]
+    pub json: bool,
     /// What is served.
     #[arg(value_name = "VOLUME|SNAPSHOT|FILESYSTEM")]
     pub name: String,

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use format::ObjectId;
+use serde_json::{Value, json};
 use zpl::{Error, FileKind, Filesystem, NewNode, Replace};
 
 use super::{Mkdir, Mv, Rm};
@@ -15,26 +16,35 @@ use crate::out::Console;
 use crate::place::PoolPath;
 use crate::stop::Stop;
 
-/// Opens the pools of `places` for writing, calls `each` for every place, and writes everything.
+/// What is said of a place where something was changed.
+type Told<'a> = Option<&'a dyn Fn(&PoolPath) -> Value>;
+
+/// Opens the pools of `places` for writing, calls `each` for every place, and writes everything. Then it prints what is `told` of
+/// each place where `each` changed something.
 fn change<'a>(
     places: impl IntoIterator<Item = &'a PoolPath> + Clone,
     around: &Surroundings,
     console: &mut Console,
-    mut each: impl FnMut(&'a PoolPath, &Filesystem, &Kernel) -> Result<(), Failure>,
+    told: Told<'_>,
+    mut each: impl FnMut(&'a PoolPath, &Filesystem, &Kernel) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let pools = Pools::open(places.clone().into_iter().map(|place| (place, Intent::Write)), around)?;
     let mut ended = Ok(());
+    let mut changed = Vec::new();
     for place in places {
         let kernel = pools.kernel(place);
-        let done = pools.filesystem(place, Intent::Write).and_then(|fs| each(place, &fs, &kernel));
-        if let Err(failure) = done
-            && let Err(failure) = console.complain(failure)
-        {
-            ended = Err(failure);
-            break;
+        match pools.filesystem(place, Intent::Write).and_then(|fs| each(place, &fs, &kernel)) {
+            Ok(is_changed) => changed.extend(told.filter(|_| is_changed).map(|told| told(place).to_string())),
+            Err(failure) => {
+                if let Err(failure) = console.complain(failure) {
+                    ended = Err(failure);
+                    break;
+                }
+            }
         }
     }
-    pools.finish().and(ended)
+    pools.finish().and(ended)?;
+    changed.iter().try_for_each(|line| console.line(line))
 }
 
 /// Carries out `rm`. Gives the exit status when it was stopped.
@@ -43,22 +53,24 @@ fn change<'a>(
 /// A pool cannot be opened, or not be written.
 pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
     let stop = around.stop()?;
-    change(&rm.places, around, console, |place, fs, kernel| {
+    let told = |place: &PoolPath| json!({ "removed": place.to_string() });
+    change(&rm.places, around, console, rm.json.then_some(&told), |place, fs, kernel| {
         let failed = |error| refused("remove", place, error);
         let (dir, name) = match fs.resolve_parent(&place.path) {
             Ok(found) => found,
-            Err(Error::NotFound | Error::NotDir) if rm.force => return Ok(()),
+            Err(Error::NotFound | Error::NotDir) if rm.force => return Ok(false),
             Err(Error::Invalid) => {
                 return Err(failed(Error::Invalid).hint("name something inside the dataset"));
             }
             Err(error) => return Err(failed(error)),
         };
         match fs.lookup(dir, name).map_err(failed)? {
-            None if rm.force => Ok(()),
+            None if rm.force => Ok(false),
             None => Err(failed(Error::NotFound)),
             Some((id, FileKind::Directory)) if rm.recursive => {
                 let top = Folder { parent: dir, name: name.to_vec(), id };
-                remove_tree(fs, kernel, top, &stop).map_err(|error| refused("remove", place, error))
+                let removed = remove_tree(fs, kernel, top, &stop);
+                removed.map(|()| !stop.asked()).map_err(|error| refused("remove", place, error))
             }
             Some((_, FileKind::Directory)) => {
                 Err(Failure::refused(format!("'{place}' is a folder: remove folders with -r")))
@@ -67,7 +79,7 @@ pub fn rm(rm: &Rm, around: &Surroundings, console: &mut Console) -> Result<u8, F
                 fs.unlink(dir, name).map_err(failed)?;
                 kernel.entry(dir, name);
                 kernel.node(id);
-                Ok(())
+                Ok(true)
             }
         }
     })?;
@@ -133,7 +145,8 @@ pub fn mkdir(mkdir: &Mkdir, around: &Surroundings, console: &mut Console) -> Res
     let mut new = NewNode::new(FileKind::Directory, 0o777 & !around.umask());
     new.uid = rustix::process::geteuid().as_raw();
     new.gid = rustix::process::getegid().as_raw();
-    change(&mkdir.places, around, console, |place, fs, kernel| {
+    let told = |place: &PoolPath| json!({ "created": place.to_string() });
+    change(&mkdir.places, around, console, mkdir.json.then_some(&told), |place, fs, kernel| {
         let failed = |error| refused("create", place, error);
         if !mkdir.parents {
             let (dir, name) = match fs.resolve_parent(&place.path) {
@@ -143,8 +156,9 @@ pub fn mkdir(mkdir: &Mkdir, around: &Surroundings, console: &mut Console) -> Res
             };
             fs.create(dir, name, &new).map_err(failed)?;
             kernel.entry(dir, name);
-            return Ok(());
+            return Ok(true);
         }
+        let mut is_made = false;
         let mut dir = fs.root();
         let mut prefix = Vec::new();
         for name in place.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -157,12 +171,13 @@ pub fn mkdir(mkdir: &Mkdir, around: &Surroundings, console: &mut Console) -> Res
                 None => {
                     let made = fs.create(dir, name, &new).map_err(failed)?;
                     kernel.entry(dir, name);
+                    is_made = true;
                     made
                 }
             };
         }
         match fs.stat(dir).map_err(failed)?.kind {
-            FileKind::Directory => Ok(()),
+            FileKind::Directory => Ok(is_made),
             _ => Err(failed(Error::NotDir)),
         }
     })
@@ -178,7 +193,8 @@ pub fn mv(mv: &Mv, around: &Surroundings, console: &mut Console) -> Result<(), F
         let line = format!("cannot move '{other}' to '{to}': they are in different datasets");
         return Err(Failure::refused(line).hint("copy with 'cenote cp -rp', then remove with 'cenote rm -r'"));
     }
-    change(&mv.sources, around, console, |from, fs, kernel| {
+    let told = |from: &PoolPath| json!({ "moved": from.to_string(), "to": to.to_string() });
+    change(&mv.sources, around, console, mv.json.then_some(&told), |from, fs, kernel| {
         let failed = |error: Error| Failure::refused(format!("cannot move '{from}' to '{to}': {error}"));
         let (dir, name) = fs.resolve_parent(&from.path).map_err(failed)?;
         let into = match fs.resolve(&to.path, true) {
@@ -194,6 +210,6 @@ pub fn mv(mv: &Mv, around: &Surroundings, console: &mut Console) -> Result<(), F
         fs.rename(dir, name, new_dir, new_name, Replace::Allowed).map_err(failed)?;
         kernel.entry(dir, name);
         kernel.entry(new_dir, new_name);
-        Ok(())
+        Ok(true)
     })
 }

@@ -86,15 +86,15 @@ fn share(args: &Export, served: &Served, console: &mut Console) -> Result<(), Fa
 ///
 /// # Errors
 /// The pool has no server, the dataset is not exported, or clients use it.
-pub fn unexport(args: &Unexport, around: &Surroundings) -> Result<(), Failure> {
+pub fn unexport(args: &Unexport, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let Some(served) = &around.served else { return Err(no_server(&args.name)) };
     let _turn = served.turn()?;
-    let shared = served.live.unshare_for_good(&args.name);
-    if shared.map_err(|error| Failure::refused(format!("cannot unexport '{}': {error}", args.name)))? {
-        return Ok(());
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::refused(format!("cannot unexport '{}': {error}", args.name));
+    if !served.live.unshare_for_good(&args.name).map_err(|error| failed(&error))? {
+        served.live.unexport(&args.name, args.force).map_err(|error| failed(&error))?;
     }
-    let ended = served.live.unexport(&args.name, args.force);
-    ended.map_err(|error| Failure::refused(format!("cannot unexport '{}': {error}", args.name)))
+    if args.json { console.line(&json!({ "unexported": args.name }).to_string()) } else { Ok(()) }
 }
 
 /// An export as an object.

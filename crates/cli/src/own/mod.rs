@@ -224,20 +224,29 @@ pub fn main(
                 Err(failure) => Err(failure),
             };
             let asked = *ended.as_ref().unwrap_or(&0);
-            let ended = told(ended.map(drop), &words, &around, &mut console);
+            let ended = told(ended.map(drop), (&command, &words), &around, &mut console);
             console.finish(ended, String::new).max(asked)
         }
     }
 }
 
-/// The end of a command with a suggestion for each word that is nearly right.
+/// The end of a command with a suggestion for each word that is nearly right, and with its failures in JSON if that is asked for.
 fn told(
     ended: Result<(), Failure>,
-    words: &[OsString],
+    (command, words): (&Command, &[OsString]),
     around: &Surroundings,
     console: &mut out::Console,
 ) -> Result<(), Failure> {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if words.iter().take_while(|word| *word != "--").any(|word| word == "--json") {
+        let mut lines = if command.prints_lines() { console.complaints().to_vec() } else { Vec::new() };
+        if let Err(Failure::Refused(why)) = &ended
+            && !command.is_program()
+        {
+            lines.extend(why.first().cloned());
+        }
+        lines.iter().try_for_each(|line| console.line(&serde_json::json!({ "error": line }).to_string()))?;
+    }
     near::told(ended, |line| crate::suggest::of_value(line, &words), around, console)
 }
 
@@ -304,7 +313,7 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
         other => Err(Failure::refused(format!("cenote: {} is not for servers", other.name()))),
     };
     let asked = *ended.as_ref().unwrap_or(&0);
-    let ended = told(ended.map(drop), words, &around, &mut console);
+    let ended = told(ended.map(drop), (&cenote.command, words), &around, &mut console);
     console.finish(ended, String::new).max(asked)
 }
 
@@ -323,6 +332,17 @@ impl Command {
             Command::Engines(engines) => engines.pool.as_deref().into_iter().collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// Whether its JSON is an object for each line, among which failures have their own.
+    fn prints_lines(&self) -> bool {
+        use Command::{Du, Ls, Mkdir, Mv, Rm, Stat, Tree, Usage};
+        matches!(self, Ls(_) | Tree(_) | Stat(_) | Du(_) | Usage(_) | Rm(_) | Mkdir(_) | Mv(_))
+    }
+
+    /// Whether the words behind it are for another program, or name a file for JSON.
+    fn is_program(&self) -> bool {
+        matches!(self, Command::Zfs(_) | Command::Zpool(_) | Command::Bench(_))
     }
 
     /// Places in pools whose files it reads and does not change.
@@ -376,7 +396,7 @@ fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> 
         Command::Mv(mv) => change::mv(mv, around, console),
         Command::Engines(args) => engines::run(args, around, console),
         Command::Export(args) => export::export(args, around, console),
-        Command::Unexport(args) => export::unexport(args, around),
+        Command::Unexport(args) => export::unexport(args, around, console),
         Command::Tune(words) => tune::run(words, around, console),
         Command::Cache(args) => cache::run(args, around, console),
         other => Err(Failure::refused(format!("cenote: not supported yet: {}", other.name()))),
@@ -398,8 +418,7 @@ mod tests {
     }
 
     /// Commands that print no result of their own, or whose result is what files hold.
-    const WITHOUT_JSON: [&str; 10] =
-        ["cat", "tar", "rm", "mkdir", "mv", "serve", "unexport", "zfs", "zpool", "help"];
+    const WITHOUT_JSON: [&str; 6] = ["cat", "tar", "serve", "zfs", "zpool", "help"];
 
     #[test]
     fn every_command_that_prints_a_result_has_json_and_all_can_be_quiet() {

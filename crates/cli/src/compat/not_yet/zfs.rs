@@ -3,6 +3,10 @@
 use crate::args::{flag, value};
 use crate::command::{Command, Run};
 
+/// Why nothing is handed to containers.
+const NO_MODULE: &str =
+    "there is no kernel module to tell of it; in a container, cenote uses pools itself: cenote help docker";
+
 /// `zfs program`.
 pub static PROGRAM: Command = Command {
     name: "program",
@@ -14,7 +18,9 @@ pub static PROGRAM: Command = Command {
         value("t", "most instructions"),
         value("m", "most memory"),
     ],
-    run: Run::Missing(Some("there is no Lua here")),
+    run: Run::Missing(Some(
+        "there is no Lua here; a shell does such work: zfs list -Hro name tank | xargs -n 1 zfs set atime=off",
+    )),
     ..Command::ZFS
 };
 
@@ -23,7 +29,7 @@ pub static ZONE: Command = Command {
     name: "zone",
     about: "hands a file system to a user namespace",
     syntax: &["zone NAMESPACE FILESYSTEM"],
-    run: Run::Missing(Some("there is no kernel module to tell of it")),
+    run: Run::Missing(Some(NO_MODULE)),
     ..Command::ZFS
 };
 
@@ -32,7 +38,7 @@ pub static UNZONE: Command = Command {
     name: "unzone",
     about: "takes a file system back from a user namespace",
     syntax: &["unzone NAMESPACE FILESYSTEM"],
-    run: Run::Missing(Some("there is no kernel module to tell of it")),
+    run: Run::Missing(Some(NO_MODULE)),
     ..Command::ZFS
 };
 
@@ -41,7 +47,7 @@ pub static JAIL: Command = Command {
     name: "jail",
     about: "hands a file system to a jail",
     syntax: &["jail JAIL FILESYSTEM"],
-    run: Run::Missing(Some("there is no kernel module to tell of it")),
+    run: Run::Missing(Some(NO_MODULE)),
     ..Command::ZFS
 };
 
@@ -50,6 +56,6 @@ pub static UNJAIL: Command = Command {
     name: "unjail",
     about: "takes a file system back from a jail",
     syntax: &["unjail JAIL FILESYSTEM"],
-    run: Run::Missing(Some("there is no kernel module to tell of it")),
+    run: Run::Missing(Some(NO_MODULE)),
     ..Command::ZFS
 };
