@@ -15,6 +15,8 @@ use rustix::io::{Errno, retry_on_intr};
 const LOGINS: &str = "/run/user";
 /// Folders in the runtime directory that servers make.
 const FOLDERS: [&str; 3] = ["mnt", "within", "nbd"];
+/// How often the folder is made anew when other servers remove it meanwhile.
+const ENTER_TRIES: usize = 1000;
 /// So deep no mount points are nested.
 const DEPTH_MAX: usize = 64;
 /// Suffix of a socket's name while it is being made.
@@ -95,8 +97,16 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::create`].
     pub(crate) fn enter(&self) -> io::Result<InUse> {
+        let mut tries = 0;
         loop {
-            self.create()?;
+            match self.create() {
+                // A server that ended removed it between two steps of this. Should its parent be missing, that is said.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < ENTER_TRIES => {
+                    tries += 1;
+                    continue;
+                }
+                made => made?,
+            }
             let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let folder = match retry_on_intr(|| open(&self.folder, flags, Mode::empty())) {
                 Err(Errno::NOENT) => continue,
