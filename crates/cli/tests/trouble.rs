@@ -494,13 +494,12 @@ fn an_import_says_what_is_wrong_with_the_files_that_it_was_given() {
     let bed = exported("tank.img");
     let import = |place: &str| bed.run(&["zpool", "import", "-d", place]);
     let none = "no pools available to import\n";
-    // OpenZFS is silent about folders without pools, and about files that are not there. cenote names those.
+    // OpenZFS is silent about folders without pools, and about files that are not there.
     std::fs::create_dir(bed.path("empty")).expect("made");
-    let done = import("empty");
-    assert_eq!((done.status, done.err.as_str()), (0, none));
-    let done = import("missing");
-    let missing = "cenote: cannot look for pools in 'missing': No such file or directory\n";
-    assert_eq!((done.status, done.err), (0, format!("{none}{missing}")));
+    for place in ["empty", "missing"] {
+        let done = import(place);
+        assert_eq!((done.status, done.err.as_str()), (0, none), "{place}");
+    }
     std::fs::write(bed.path("text"), "no pool").expect("written");
     let done = import("text");
     assert_eq!((done.status, done.err), (1, format!("{none}cenote: 'text' holds no pool\n")));

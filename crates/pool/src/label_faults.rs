@@ -41,6 +41,15 @@ pub enum LabelFault {
     LacksUberblock,
 }
 
+impl LabelFault {
+    /// Whether something else than a power cut left it. Labels are written in pairs, and uberblocks one label after the other, so
+    /// a cut between these writes leaves labels of two txgs. Each of them leads to a whole state of the pool.
+    #[must_use]
+    pub fn is_damage(self) -> bool {
+        !matches!(self, LabelFault::OtherTxg { .. } | LabelFault::LacksUberblock)
+    }
+}
+
 impl fmt::Display for LabelFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
 //! What is said of the places that `zpool import -d` names.
 //!
 //! From:   files, devices and folders that the user named, and copies of devices that were found.
-//! To:     lines on standard error. OpenZFS is silent about them, so those about folders without pools are only for people.
+//! To:     lines on standard error. OpenZFS is silent about them, so those about folders and missing files are only for people.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) fn explain(place: &Path, known: &[KnownPool], destroyed: bool, consol
     let metadata = match std::fs::metadata(backing_file(place)) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            console.remark(&cannot(error));
+            console.explain(&cannot(error));
             return false;
         }
         Err(error) => {

@@ -16,7 +16,8 @@ use super::Finding;
 /// What is wrong with the labels of each device.
 pub(super) type Faults = Vec<(PathBuf, Vec<(usize, LabelFault)>)>;
 
-/// Reads the labels of all devices that are there, and returns what is wrong with them.
+/// Reads the labels of all devices that are there, and returns what is damaged in them. Labels that a power cut left behind the
+/// others are as they may be.
 pub(super) fn faults(inner: &Inner) -> Faults {
     let (pool, synced) = {
         let info = inner.info();
@@ -27,15 +28,27 @@ pub(super) fn faults(inner: &Inner) -> Faults {
         let asize = top.asize_of_leaf();
         for leaf in top.leaves().filter(|leaf| leaf.distributed().is_none()) {
             let mut faults = label_faults::of_device(&*leaf.disk, pool, Guid(leaf.guid), synced);
+            if may_be_torn(&faults) {
+                faults.retain(|(_, fault)| *fault != LabelFault::Damaged);
+            }
             // The end of a device that was cut short is missing, and reported as such.
             let is_cut = label::asize_of(leaf.disk.size()) < asize;
-            faults.retain(|(number, _)| !is_cut || *number < COPIES / 2);
+            faults.retain(|(number, fault)| fault.is_damage() && (!is_cut || *number < COPIES / 2));
             if !faults.is_empty() {
                 all.push((leaf.disk.path().to_path_buf(), faults));
             }
         }
     }
     all
+}
+
+/// Whether a power cut while labels were written explains what is damaged: labels 0 and 2 are written first, and 1 and 3 when
+/// these are on the device.
+fn may_be_torn(faults: &[(usize, LabelFault)]) -> bool {
+    let damaged = |pair: usize| {
+        faults.iter().any(|(number, fault)| number % 2 == pair && *fault == LabelFault::Damaged)
+    };
+    !(damaged(0) && damaged(1))
 }
 
 /// Reports the faults among `before` that are still there.
