@@ -92,8 +92,8 @@ impl<'a> Console<'a> {
     /// Lets text be wrapped, and tables be cut, also where standard output is no terminal: to the columns that the variable
     /// `COLUMNS` of the environment says, else to the usual ones. For answers that are read by people only.
     pub fn fold(&mut self, variable: impl Fn(&str) -> Option<std::ffi::OsString>) {
-        let said = || variable("COLUMNS").and_then(|value| value.to_str()?.trim().parse().ok());
-        self.width = self.width.or_else(said).filter(|width| *width > 0).or(Some(USUAL_COLUMNS));
+        let said = || variable("COLUMNS").and_then(|value| columns_said(value.to_str()?));
+        self.width = self.width.or_else(said).or(Some(USUAL_COLUMNS));
     }
 
     /// How many columns a table may have; `None` where nobody looks at it.
@@ -322,9 +322,13 @@ pub fn help_width() -> usize {
     help_width_of(std::env::var("COLUMNS").ok().as_deref(), columns_of(&io::stdout()))
 }
 
+/// How many columns the variable `COLUMNS` says; `None` if it does not say a number above zero.
+fn columns_said(text: &str) -> Option<usize> {
+    text.trim().parse().ok().filter(|columns| *columns > 0)
+}
+
 fn help_width_of(told: Option<&str>, terminal: Option<usize>) -> usize {
-    let told = told.and_then(|text| text.trim().parse::<usize>().ok()).filter(|columns| *columns > 0);
-    told.or(terminal).unwrap_or(USUAL_COLUMNS).max(wrap::NARROW)
+    told.and_then(columns_said).or(terminal).unwrap_or(USUAL_COLUMNS).max(wrap::NARROW)
 }
 
 /// How many columns the terminal behind a file has; `None` if it is no terminal.

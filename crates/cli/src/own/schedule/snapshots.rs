@@ -69,18 +69,20 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
     let zone = TimeZone::system();
     let now = Timestamp::now().as_second();
     let datasets = datasets(&zfs, &args.dataset, args.recursive)?;
+    let there = datasets.into_iter().map(|dataset| snapshots_of(&zfs, &dataset).map(|all| (dataset, all)));
+    let there = there.collect::<Result<Vec<_>, _>>()?;
     let made = match args.prune {
         true => Vec::new(),
-        false => make(args, &zfs, &datasets, console)?,
+        false => due(args, &zfs, &there, (now, &zone))?,
     };
+    make(args, &zfs, &made, console)?;
     let mut removed: Vec<String> = Vec::new();
-    for dataset in &datasets {
-        let mut ours = snapshots_of(&zfs, dataset)?;
+    for (dataset, mut ours) in there {
         ours.retain(|one| is_ours(one) || args.prune && is_sent(one));
         let mut times: Vec<i64> = ours.iter().map(|one| one.created).collect();
-        // Without a real one, the snapshot that would be made takes its place in the policy.
+        // The new snapshot takes its place in the policy, also one that would be made.
         let is_made = made.iter().any(|full| full.split_once('@').is_some_and(|(of, _)| of == dataset));
-        times.extend((args.dry_run && is_made).then_some(now));
+        times.extend(is_made.then_some(now));
         let kept = args.keep.kept(&times, &zone);
         let old = ours.iter().enumerate().filter(|(at, one)| !kept.contains(at) && is_free(one));
         let old: Vec<&Existing> = old.map(|(_, one)| one).collect();
@@ -108,19 +110,19 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
     Ok(())
 }
 
-/// Makes the snapshots that are due, all in one transaction group; gives their whole names. A dataset that is new gets its first
-/// one, though those beside it have theirs.
-fn make(
+/// The whole names of the snapshots that are due. A dataset that is new gets its first one, though those beside it have theirs.
+///
+/// # Errors
+/// One of the datasets is a copy that backups fill.
+fn due(
     args: &Snapshots,
     zfs: &Zfs,
-    datasets: &[String],
-    console: &mut Console,
+    all: &[(String, Vec<Existing>)],
+    (now, zone): (i64, &TimeZone),
 ) -> Result<Vec<String>, Failure> {
-    let (now, zone) = (Timestamp::now().as_second(), TimeZone::system());
     let name = name_now(AUTO);
     let mut due = Vec::new();
-    for dataset in datasets {
-        let there = snapshots_of(zfs, dataset)?;
+    for (dataset, there) in all {
         if let Some(copied) = there.iter().find(|one| is_copied(one))
             && zfs.read(&["get", "-H", "-o", "value", "readonly", dataset])?.trim() == "on"
         {
@@ -130,23 +132,23 @@ fn make(
                 .hint("a snapshot of its own would stop the next backup; --prune removes old ones there"));
         }
         let last = there.iter().rfind(|one| is_ours(one));
-        if args.keep.is_due(last.map(|one| one.created), now, &zone) {
+        if args.keep.is_due(last.map(|one| one.created), now, zone) {
             due.push(format!("{dataset}@{name}"));
         }
     }
-    if due.is_empty() {
-        return Ok(due);
-    }
-    if !args.dry_run {
+    Ok(due)
+}
+
+/// Makes the snapshots that are due, all in one transaction group.
+fn make(args: &Snapshots, zfs: &Zfs, due: &[String], console: &mut Console) -> Result<(), Failure> {
+    if !args.dry_run && !due.is_empty() {
         let mark = format!("{MADE_BY}={MAKER}");
         let mut words = vec!["snapshot", "-o", &mark];
         words.extend(due.iter().map(String::as_str));
         zfs.read(&words)?;
     }
-    for full in &due {
-        told(args, if args.dry_run { "would create" } else { "created" }, full, console)?;
-    }
-    Ok(due)
+    let what = if args.dry_run { "would create" } else { "created" };
+    due.iter().try_for_each(|full| told(args, what, full, console))
 }
 
 fn told(args: &Snapshots, what: &str, full: &str, console: &mut Console) -> Result<(), Failure> {
