@@ -188,11 +188,11 @@ impl Report {
     /// Says why it cannot be drawn.
     pub fn to_social(&self) -> Result<Vec<u8>, String> {
         let figures = Figures::of(self);
-        let Machine { cpu, logical_cpus, source_files, source_bytes, .. } = &self.machine;
+        let Machine { cpu, source_files, source_bytes, .. } = &self.machine;
+        let threads = self.machine.threads();
         let files = if *source_files == 1 { "file" } else { "files" };
         let data = format!("{source_files} {files}, {}", number::nice_bytes(*source_bytes));
-        let below =
-            format!("{data}, on {cpu} with {logical_cpus} threads. Measured by cenote {}.", self.version);
+        let below = format!("{data}, on {cpu} with {threads}. Measured by cenote {}.", self.version);
         social(self.about.question_or_usual(), &self.headline(), &figures, &below)
     }
 }

@@ -77,6 +77,12 @@ impl Machine {
         }
     }
 
+    /// `1 thread`, `4 threads`: how many the processors have.
+    #[must_use]
+    pub(crate) fn threads(&self) -> String {
+        format!("{} thread{}", self.logical_cpus, if self.logical_cpus == 1 { "" } else { "s" })
+    }
+
     /// The machine in a few lines.
     #[must_use]
     pub fn lines(&self, version: &str) -> Vec<String> {
@@ -86,8 +92,12 @@ impl Machine {
         let mut lines = vec![
             format!("cenote {version}, {}, kernel {}", self.os, self.kernel),
             format!(
-                "{}, {}×{} cores ({} threads), {memory} memory",
-                self.cpu, self.sockets, self.cores, self.logical_cpus
+                "{}, {}×{} core{} ({}), {memory} memory",
+                self.cpu,
+                self.sockets,
+                self.cores,
+                if self.sockets * self.cores == 1 { "" } else { "s" },
+                self.threads()
             ),
             format!("backing: {}", self.backing),
             format!(

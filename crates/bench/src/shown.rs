@@ -186,6 +186,7 @@ fn all_runs(runs: &[Run]) -> Table {
         if runs.len() > 1 && own().all(|cell| cell == &rows[0][at]) {
             alike.push(match heading {
                 "recordsize" => format!("records of {}", nice(first.recordsize)),
+                "threads" if first.threads == 1 => "1 thread".to_owned(),
                 "threads" => format!("{} threads", first.threads),
                 "logical" => format!("{} of data", nice_bytes(first.logical_bytes)),
                 _ if first.verified => "every byte was read back and compared".to_owned(),

@@ -24,6 +24,7 @@ mod key_material;
 mod key_words;
 mod keyed;
 mod missing_logs;
+pub(crate) mod misspelt_device;
 mod mounting;
 mod naming;
 mod no_effect;

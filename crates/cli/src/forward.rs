@@ -136,7 +136,7 @@ fn start_again(pool: &str, around: &Surroundings, console: &mut Console) -> Resu
     start::start(pool, true, None, around, console)?;
     let client = server_of(pool, around)?;
     if client.is_some() {
-        console.remark(&format!(
+        console.note(&format!(
             "cenote: the server of '{pool}' had ended without exporting the pool; it was started again"
         ));
     }

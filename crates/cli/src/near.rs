@@ -14,18 +14,32 @@ use crate::messages::{Failure, reason};
 use crate::open::{self, Intent};
 use crate::out::Console;
 use crate::place::Place;
-use crate::suggest::nearest;
+use crate::suggest::{NO_IMAGE, WHOLE_PATH, inside, nearest};
 
 /// How a suggestion begins that names what to write in place of a word.
 const QUESTION: &str = "did you mean ";
+/// What stands around a name in messages that say only there that nothing is called so.
+const MISSING: [(&str, &str); 4] = [
+    ("bookmark '", "' does not exist"),
+    (": dataset '", "' does not exist"),
+    (": there is no dataset '", "'"),
+    (": pool '", "' is not imported"),
+];
+/// How messages begin that do not say which word of the command line names nothing.
+const UNNAMED: [&str; 4] = [
+    "could not find any snapshots to destroy",
+    "Unable to obtain diffs: No such file",
+    "Unable to parse pools/vdevs list",
+    "Cannot get properties of ",
+];
 /// Failures that a command went on after for which names are looked for.
 const COMPLAINTS: usize = 3;
 /// Most names of a folder that are looked at.
 const ENTRIES_MAX: usize = 10_000;
 
 /// The end of a command with a suggestion for each of its failures that names a misspelt word: below the first line, or behind
-/// all that was printed for those that it went on after. Programs are shown only suggestions of what to write in place of a word.
-/// `of_line` knows words that are no names.
+/// all that was printed for those that it went on after. `of_line` knows words that are no names. What is only advice is for people,
+/// unless it is about an image: programs of OpenZFS know no other words.
 pub fn told(
     ended: Result<(), Failure>,
     of_line: impl Fn(&str) -> Option<String>,
@@ -35,7 +49,9 @@ pub fn told(
     let is_shown = console.is_watched();
     let of_line = |line: &str| {
         let more = of_line(line).or_else(|| suggestion(line, around));
-        more.filter(|more| is_shown || more.starts_with(QUESTION))
+        more.filter(|more| {
+            is_shown || [QUESTION, NO_IMAGE, WHOLE_PATH].iter().any(|start| more.starts_with(start))
+        })
     };
     let mores: Vec<String> =
         console.complaints().iter().take(COMPLAINTS).filter_map(|line| of_line(line)).collect();
@@ -62,6 +78,11 @@ fn suggestion(line: &str, around: &Surroundings) -> Option<String> {
     if around.visited {
         return None;
     }
+    if let Some(word) = MISSING.iter().find_map(|part| inside(line, *part)) {
+        return name(word, false, around)
+            .filter(|near| near != word)
+            .map(|near| format!("{QUESTION}'{near}'?"));
+    }
     let (what, word, why) = parts(line)?;
     let near = match why.to_lowercase().contains("no such file") {
         true => place(word, around)?,
@@ -69,6 +90,16 @@ fn suggestion(line: &str, around: &Surroundings) -> Option<String> {
         false => return None,
     };
     (near != word).then(|| format!("{QUESTION}'{near}'?"))
+}
+
+/// What a failure that does not say which of the `words` of the command line names nothing probably should have named.
+pub fn of_words(line: &str, words: &[String], around: &Surroundings) -> Option<String> {
+    if around.visited || !UNNAMED.iter().any(|start| line.starts_with(start)) {
+        return None;
+    }
+    let names = words.iter().filter(|word| !word.starts_with('-'));
+    let near = |word: &String| name(word, false, around).filter(|near| near != word);
+    names.filter_map(near).next().map(|near| format!("{QUESTION}'{near}'?"))
 }
 
 /// What was done, to what, and why not: `cannot open`, `tank/hoem`, `dataset does not exist`.
@@ -87,10 +118,11 @@ fn is_missing(why: &str) -> bool {
 /// The pool, dataset or snapshot that is nearly called `word`. The last part of what is to be created is new.
 fn name(word: &str, creates: bool, around: &Surroundings) -> Option<String> {
     names::check(word).ok()?;
-    let (dataset, snapshot) = match word.split_once('@') {
+    let (dataset, snapshot) = match word.split_once(['@', '#']) {
         Some((dataset, snapshot)) => (dataset, Some(snapshot)),
         None => (word, None),
     };
+    let is_bookmark = word.contains('#');
     let mut parts: Vec<&str> = dataset.split('/').collect();
     let new = if creates && parts.len() > 1 { parts.pop() } else { None };
     let pools = open::names(around).ok()?;
@@ -104,10 +136,14 @@ fn name(word: &str, creates: bool, around: &Surroundings) -> Option<String> {
         near = format!("{near}/{}", like(part, children)?);
     }
     if let Some(snapshot) = snapshot {
-        let below = below(pool, &near, true);
-        let taken = below.iter().filter_map(|info| info.name.strip_prefix(&near)?.strip_prefix('@'));
+        let mark = if is_bookmark { '#' } else { '@' };
+        let below = match is_bookmark {
+            true => pool.bookmarks(&near).unwrap_or_default(),
+            false => below(pool, &near, true),
+        };
+        let taken = below.iter().filter_map(|info| info.name.strip_prefix(&near)?.strip_prefix(mark));
         if let Some(found) = like(snapshot, taken) {
-            return Some(format!("{near}@{found}"));
+            return Some(format!("{near}{mark}{found}"));
         }
         return (near != dataset).then_some(near);
     }

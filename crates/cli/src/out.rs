@@ -271,6 +271,13 @@ impl<'a> Console<'a> {
         Ok(())
     }
 
+    /// Notes the first line of a failure that was reported in another way, for suggestions.
+    pub fn note_complaint(&mut self, line: &str) {
+        if self.complaints.len() < COMPLAINTS_MAX {
+            self.complaints.push(line.to_owned());
+        }
+    }
+
     /// First lines of the first failures that the command went on after.
     pub fn complaints(&self) -> &[String] {
         &self.complaints

@@ -11,7 +11,7 @@ use pool::props::{Access, Property};
 use crate::args::{self, ArgError};
 use crate::around::Surroundings;
 use crate::command::{Call, Command, Program};
-use crate::compat::{self, version};
+use crate::compat::{self, misspelt_device, version};
 use crate::forward;
 use crate::messages::Failure;
 use crate::out::Console;
@@ -75,7 +75,12 @@ fn main(program: Program, words: &[String], around: &Surroundings, mut console: 
     };
     let ended = match about {
         Some(command) => {
-            near::told(ended, |line| suggest::of_line(line, program, command, rest), around, &mut console)
+            let of_line = |line: &str| {
+                suggest::of_line(line, program, command, rest)
+                    .or_else(|| near::of_words(line, rest, around))
+                    .or_else(|| misspelt_device::of_words(line, rest, around))
+            };
+            near::told(ended, of_line, around, &mut console)
         }
         None => ended,
     };

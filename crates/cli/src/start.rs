@@ -14,6 +14,7 @@ use server::messages::{Elsewhere, Moved, Ready};
 use crate::around::Surroundings;
 use crate::connect;
 use crate::messages::{Action, Failure, io_words, plain, reason};
+use crate::open::{self, Intent};
 use crate::out::Console;
 use crate::state;
 
@@ -60,13 +61,25 @@ fn start_with(
         return Ok(());
     }
     if let Err(missing) = fuse::check_available() {
-        if mount {
+        if mount && has_mounts(name, around) {
             let line = format!("cenote: '{name}' is not mounted: {missing}: {}", remedy(&missing));
-            console.remark(&plain(line));
+            console.note(&plain(line));
         }
         return Ok(());
     }
     launch(name, options, around, console)
+}
+
+/// Whether a server would mount any file system of the pool. If that cannot be read, it counts as yes.
+fn has_mounts(name: &str, around: &Surroundings) -> bool {
+    let Ok(session) = open::open_for(name, around, Intent::Read) else { return true };
+    let pool = session.pool();
+    let has = match pool.list(name, None, false) {
+        Ok(list) => list.iter().any(|info| server::is_mounted_with_all(pool, info).unwrap_or(true)),
+        Err(_) => true,
+    };
+    // It was only read.
+    session.finish().is_err() || has
 }
 
 /// As [`start`], without mounts and also where nothing can be mounted: for clients over the network.

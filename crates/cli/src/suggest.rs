@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use format::features;
 use pool::props::{Property, dataset, pool as pool_props, vdev};
 
 use crate::command::{Command, Program};
@@ -26,6 +27,16 @@ const LETTERS: [(&str, &str); 4] = [("recursive", "r"), ("verbose", "v"), ("dry-
 const PROPERTIES: [&str; 2] = ["invalid property '", "invalid property: '"];
 /// What stands before a property that a new pool is given, and behind it.
 const GIVEN_PROPERTY: (&str, &str) = ("property '", "' is not a valid pool or vdev property");
+/// What stands before and behind a property that the root dataset of a new pool is given.
+const ROOT_PROPERTY: (&str, &str) = ("property '", "' is not a valid filesystem property");
+/// What stands before the name of a feature of a pool, as a property.
+const FEATURE: &str = "feature@";
+/// What stands before and behind the name of a feature that there is not.
+const NO_FEATURE: (&str, &str) = ("feature '", "' unsupported by kernel");
+/// What stands before the names of sets of features of which one is not there.
+const FEATURE_SETS: &str = "Error: could not read/parse feature file(s): ";
+/// What stands before and behind the path of a device that is added to a pool and is not there.
+const NO_FILE: (&str, &str) = ("cannot open '", "': No such file or directory");
 /// What stands between a property and the values that it takes.
 const VALUES: &str = "' must be one of '";
 /// What stands before a word that is no device, and behind it.
@@ -48,6 +59,19 @@ pub fn nearest<'a>(word: &str, all: impl Iterator<Item = &'a str>) -> Option<&'a
     let near =
         all.map(|other| (strsim::jaro(other, word), other)).filter(|(alike, other)| is_near(*alike, other));
     near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
+}
+
+/// The line that says which of `all` a misspelt word probably means.
+pub fn meant<'a>(word: &str, all: impl Iterator<Item = &'a str>) -> Option<String> {
+    nearest(word, all).map(|near| format!("did you mean '{near}'?"))
+}
+
+/// `line`, which says that `word` is none of `all`, and below it which one was probably meant.
+pub fn with_nearest<'a>(line: String, word: &str, all: impl Iterator<Item = &'a str>) -> String {
+    match meant(word, all) {
+        Some(more) => format!("{line}\n{more}"),
+        None => line,
+    }
 }
 
 /// What the words of a command of `zfs` or `zpool` probably should have been, as a line of its failure tells.
@@ -115,12 +139,20 @@ fn suggestion(line: &str, program: Program, command: &Command) -> Option<String>
     if let Some(word) = between(NO_DEVICE) {
         return not_a_device(word);
     }
+    if let Some(near) = feature(line) {
+        return Some(near);
+    }
+    if let Some(word) = between(ROOT_PROPERTY) {
+        return nearest(word, properties(Program::Zfs))
+            .map(|near| format!("did you mean '{near}'? 'zfs help properties' lists them all"));
+    }
     let property = PROPERTIES.iter().find_map(|start| quoted(start));
     if let Some(word) = property.or_else(|| between(GIVEN_PROPERTY)) {
         let near = nearest(word, properties(program))?;
         return Some(format!("did you mean '{near}'? '{} help properties' lists them all", program.name()));
     }
-    if let Some(path) = quoted(DEVICE) {
+    let missing = || inside(line, NO_FILE).filter(|path| program == Program::Zpool && path.starts_with('/'));
+    if let Some(path) = quoted(DEVICE).or_else(missing) {
         return unreachable(path);
     }
     for (start, all) in [(KIND, &KINDS[..]), (FIELD, &FIELDS[..])] {
@@ -143,6 +175,23 @@ fn suggestion(line: &str, program: Program, command: &Command) -> Option<String>
     is_taken.then(|| format!("did you mean '-{letter}'?"))
 }
 
+/// What stands between two parts of a line.
+pub fn inside<'a>(line: &'a str, (start, end): (&str, &str)) -> Option<&'a str> {
+    Some(line.split_once(start)?.1.split_once(end)?.0)
+}
+
+/// What a misspelt feature, or set of features, probably means.
+fn feature(line: &str) -> Option<String> {
+    let names = features::ALL.iter().map(|feature| feature.name);
+    if let Some(list) = line.strip_prefix(FEATURE_SETS) {
+        let unknown = list.trim().split(',').find(|name| features::set(name).is_none())?;
+        return meant(unknown, features::SETS.iter().map(|set| set.name));
+    }
+    let property = PROPERTIES.iter().find_map(|start| line.split_once(start)?.1.split('\'').next());
+    let word = property.and_then(|word| word.strip_prefix(FEATURE)).or_else(|| inside(line, NO_FEATURE))?;
+    nearest(word, names).map(|near| format!("did you mean '{FEATURE}{near}'?"))
+}
+
 /// What a word that is no device in /dev probably means.
 fn not_a_device(word: &str) -> Option<String> {
     if let Some(near) = nearest(word, LAYOUTS.into_iter()) {
@@ -150,13 +199,27 @@ fn not_a_device(word: &str) -> Option<String> {
     }
     let is_file = Path::new(word).extension().is_some() || word.contains('/');
     let path = std::path::absolute(word).ok().filter(|path| is_file && !path.exists())?;
-    Some(format!("an image is written with its whole path: 'truncate -s 1G {0}' makes '{0}'", path.display()))
+    Some(format!("{WHOLE_PATH}: 'truncate -s 1G {0}' makes '{0}'", path.display()))
+}
+
+/// How the advice begins that is given where an image is not there.
+pub const NO_IMAGE: &str = "there is no such image";
+
+/// How the advice begins that is given where an image is named without its folder.
+pub const WHOLE_PATH: &str = "an image is written with its whole path";
+
+/// Whether a path looks like that of an image: its name has an ending.
+fn is_image(path: &str) -> bool {
+    !path.starts_with("/dev/") && Path::new(path).extension().is_some()
 }
 
 /// Why there is no device at `path`.
 fn unreachable(path: &str) -> Option<String> {
     let error = std::fs::metadata(path).err()?;
     Some(match error.kind() {
+        std::io::ErrorKind::NotFound if is_image(path) => {
+            format!("{NO_IMAGE}: 'truncate -s 1G {path}' makes one that a pool can be in")
+        }
         std::io::ErrorKind::NotFound if path.starts_with("/dev/") => "there is no such device".to_owned(),
         std::io::ErrorKind::NotFound => {
             format!("there is no such file: 'truncate -s 1G {path}' makes one that a pool can be in")

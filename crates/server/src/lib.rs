@@ -37,7 +37,7 @@ pub use figures::{Counters, Figures, Halted, LeafCounters, MemberFigures, Silenc
 pub use front_ends::FrontEnds;
 pub use live::Live;
 pub use mounts::{BeginError, Change, Exchanged, Kind, MountError, Report, Unmounted};
-pub use plan::{Overrides, Told};
+pub use plan::{Overrides, Told, is_mounted_with_all};
 pub use runtime::Runtime;
 pub use secrets::keep_secrets;
 pub use serve::{Commands, Serve, Stdio, serve};

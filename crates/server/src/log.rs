@@ -62,7 +62,10 @@ impl<W: Write> Write for Lines<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut missing = missing();
         let before = missing.as_ref().map(|missing| missing.lines);
-        let gap = before.map(|lines| format!("({lines} lines are missing here)\n"));
+        let gap = before.map(|lines| match lines {
+            1 => "(1 line is missing here)\n".to_owned(),
+            _ => format!("({lines} lines are missing here)\n"),
+        });
         let written = gap.map_or(Ok(()), |gap| self.0.write_all(gap.as_bytes()));
         *missing = match written.and_then(|()| self.0.write_all(line)) {
             Ok(()) => None,

@@ -24,6 +24,14 @@ pub enum Target {
     Nowhere,
 }
 
+/// Whether the properties of a dataset say that it is mounted when everything is.
+///
+/// # Errors
+/// Its properties cannot be read.
+pub fn is_mounted_with_all(pool: &Pool, info: &DatasetInfo) -> pool::Result<bool> {
+    Ok(Plan::of(pool, info)?.is_some_and(|plan| plan.is_automatic()))
+}
+
 /// What `canmount` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CanMount {

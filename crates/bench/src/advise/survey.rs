@@ -54,8 +54,9 @@ impl Material {
         }
         if self.stopped {
             self.notes.push(format!(
-                "there was time to look at {} files only: the others are assumed to be like them (a longer --time looks at more)",
-                self.file_count
+                "there was time to look at {} file{} only: the others are assumed to be like them (a longer --time looks at more)",
+                self.file_count,
+                if self.file_count == 1 { "" } else { "s" }
             ));
         }
         if self.cut {

@@ -43,7 +43,7 @@ pub(super) fn explain(place: &Path, known: &[KnownPool], destroyed: bool, consol
         let damaged = if metadata.is_dir() { 0 } else { pool::damaged_labels(place) };
         if damaged > 0 {
             let shown = place.display();
-            console.remark(&format!("cenote: {damaged} of the 4 labels of '{shown}' are damaged: 'cenote check {shown}' looks at the rest"));
+            console.note(&format!("cenote: {damaged} of the 4 labels of '{shown}' are damaged: 'cenote check {shown}' looks at the rest"));
         }
         return false;
     }
@@ -69,7 +69,7 @@ fn left_out(pool: &Found, known: &[KnownPool], destroyed: bool, console: &mut Co
 pub(super) fn tell(copy: &DeviceCopy, console: &mut Console) {
     let DeviceCopy { used, left_out, is_doubtful } = copy;
     let (used, left_out) = (used.display(), left_out.display());
-    console.remark(&match is_doubtful {
+    console.note(&match is_doubtful {
         true => format!(
             "cenote: '{left_out}' and '{used}' are copies of one device: name only one of them with -d"
         ),

@@ -42,7 +42,7 @@ pub(super) fn warn<'a>(console: &mut Console, assignments: impl IntoIterator<Ite
     for (name, text) in assignments {
         let entry = NO_EFFECT.iter().find(|entry| entry.name == name);
         if let Some(entry) = entry.filter(|entry| !entry.harmless.contains(&text)) {
-            console.remark(&format!(
+            console.note(&format!(
                 "warning: '{name}={text}' is kept for OpenZFS but has no effect here: {}",
                 entry.missing
             ));

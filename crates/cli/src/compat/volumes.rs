@@ -121,14 +121,14 @@ fn warn_of_waste(console: &mut Console, block: u64, min_alloc: u64) {
     }
     if target > VOLUME_BLOCK && block < min_alloc {
         let wasted = 100 * (min_alloc - block) / min_alloc;
-        console.remark(&format!(
+        console.note(&format!(
             "Warning: volblocksize ({block}) is much less than the minimum allocation\n\
              unit ({min_alloc}), which wastes at least {wasted}% of space. To reduce wasted space,\n\
              use a larger volblocksize ({target} is recommended), fewer dRAID data disks\n\
              per group, or smaller sector size (ashift)."
         ));
     } else {
-        console.remark(&format!(
+        console.note(&format!(
             "Warning: volblocksize ({block}) is less than the default minimum block size ({target}).\n\
              To reduce wasted space a volblocksize of {target} is recommended."
         ));

@@ -18,6 +18,7 @@ use crate::command::{Command, Run, Targets};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
+use crate::suggest;
 
 /// `zfs allow`.
 pub static COMMAND: Command = Command {
@@ -210,11 +211,11 @@ fn order<'a>(
         let why = "invalid permission set name";
         return Err(Failure::refused(format!("cannot set permissions on '{dataset}': {why}")));
     }
-    if names.iter().any(|name| !is_permission(name)) {
-        return Err(Failure::refused(format!(
-            "cannot set permissions on '{dataset}': {}",
-            reason::WRONG_KIND
-        )));
+    if let Some(word) = names.iter().find(|name| !is_permission(name)) {
+        let line = format!("cannot set permissions on '{dataset}': {}", reason::WRONG_KIND);
+        let settable = props::VISIBLE.iter().map(|property| property.name).filter(|name| is_permission(name));
+        let near = suggest::meant(word, PERMISSIONS.into_iter().chain(settable));
+        return Err(Failure::Refused(std::iter::once(line).chain(near).collect()));
     }
     Ok(Some(Order { keys, names, dataset }))
 }

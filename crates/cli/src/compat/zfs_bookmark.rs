@@ -44,7 +44,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// Usage, or why there is no new bookmark.
-fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, _: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let (source, name) = match call.args.operands.as_slice() {
         [] => return Err(Failure::usage("missing source argument")),
@@ -75,8 +75,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let session = session(call, &source, Intent::Write).map_err(|error| error.dataset(&source))?;
     let done = match session.pool().dataset(&source) {
         Err(error) if is_missing(&error) => {
-            console.remark(&format!("{}: {}", Action::Open(&source), reason::DATASET_MISSING));
-            Err(Failure::usage(""))
+            Err(Failure::usage(format!("{}: {}", Action::Open(&source), reason::DATASET_MISSING)))
         }
         Err(error) => Err(Action::Open(&source).failed(error)),
         Ok(_) if pool_of(&source) != pool_of(&name) => Err(cannot("bookmark is in a different pool")),

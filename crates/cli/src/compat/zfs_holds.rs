@@ -89,7 +89,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         console.complain(failure)?;
     }
     if nothing {
-        console.remark("no datasets available");
+        console.note("no datasets available");
     }
     Ok(())
 }

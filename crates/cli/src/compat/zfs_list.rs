@@ -129,7 +129,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     if found.is_empty() {
         if !call.options.scripted && !console.has_failed() {
-            console.remark("no datasets available");
+            console.note("no datasets available");
             if args.operands.is_empty() {
                 crate::open::remark_foreign(console);
             }

@@ -69,8 +69,8 @@ fn redact(
 ) -> Result<(), Failure> {
     for name in std::iter::once(snapshot).chain(by.iter().map(String::as_str)) {
         if pool.dataset(name).as_ref().is_err_and(is_missing) {
-            console.remark(&format!("{}: {}", Action::Open(name), reason::DATASET_MISSING));
-            console.remark(&format!("provided snapshot {name} does not exist"));
+            let missing = Action::Open(name).failed(reason::DATASET_MISSING);
+            console.complain(missing.hint(format!("provided snapshot {name} does not exist")))?;
             return Err(Failure::Ended(ENOENT));
         }
     }

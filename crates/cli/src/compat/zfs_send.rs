@@ -145,7 +145,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     names::check_no_bookmark(snapshot).map_err(|error| Action::Open(snapshot).failed(error))?;
     check_terminal(call, console)?;
     if call.options.dedup {
-        console.remark("Warning: deduplicated send is no longer supported; the option is ignored");
+        console.note("Warning: deduplicated send is no longer supported; the option is ignored");
     }
     let session = open_for(snapshot, call.around, Intent::Survey).map_err(|error| error.dataset(snapshot))?;
     if !call.options.raw && by_server(&session, call, &args.operands, snapshot, call.options.recursive)? {
@@ -322,7 +322,7 @@ fn warn(pool: &Pool, console: &mut Console, order: &Order) -> Result<(), Failure
     let leaf = order.snapshot.split_once('@').map_or("", |(_, leaf)| leaf);
     let gaps = Sender::new(pool).package_gaps(order.snapshot, package);
     for name in gaps.map_err(|error| sending(order.snapshot, &error))? {
-        console.remark(&format!(
+        console.note(&format!(
             "WARNING: skipping dataset {name} and its children: snapshot {leaf} does not exist"
         ));
     }

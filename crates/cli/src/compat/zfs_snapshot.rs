@@ -80,19 +80,19 @@ fn check(call: &Typed<Options>) -> Result<Vec<(String, Value)>, Failure> {
 ///
 /// # Errors
 /// Usage, or why there are no new snapshots: they are taken all or none.
-fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
+fn run(call: &Call, _: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let local = check(call)?;
     let wanted: Vec<&str> = call.args.operands.iter().map(String::as_str).collect();
     let session = match session(call, pool_of(wanted[0]), Intent::Write) {
         Ok(session) => session,
-        Err(NotOpen::Missing(_)) => return Err(missing(console, wanted[0])),
+        Err(NotOpen::Missing(_)) => return Err(missing(wanted[0])),
         Err(error) => return Err(error.into()),
     };
     if let Some(live) = call.live() {
         live.write_back();
     }
-    let done = snapshot_in(&session, console, &wanted, call.options.recursive, &local);
+    let done = snapshot_in(&session, &wanted, call.options.recursive, &local);
     session.finish().and(done)
 }
 
@@ -101,11 +101,10 @@ fn several_of_one() -> Failure {
         .hint(NONE_CREATED)
 }
 
-/// The dataset of a snapshot to be is not there: said, and the usage shown.
-fn missing(console: &mut Console, snapshot: &str) -> Failure {
+/// The dataset of a snapshot to be is not there: the usage is shown, too.
+fn missing(snapshot: &str) -> Failure {
     let fs = snapshot.split('@').next().unwrap_or(snapshot);
-    console.remark(&format!("{}: {}", Action::Open(fs), reason::DATASET_MISSING));
-    Failure::usage("")
+    Failure::usage(format!("{}: {}", Action::Open(fs), reason::DATASET_MISSING))
 }
 
 /// Only user properties go with a new snapshot.
@@ -124,7 +123,6 @@ fn snapshot_properties(own: &Assignments) -> Result<Vec<(String, Value)>, Failur
 
 fn snapshot_in(
     session: &Session,
-    console: &mut Console,
     wanted: &[&str],
     recursive: bool,
     local: &[(String, Value)],
@@ -136,7 +134,7 @@ fn snapshot_in(
         let (fs, leaf) = name.split_once('@').expect("checked by the caller");
         match pool.list(fs, if recursive { None } else { Some(0) }, false) {
             Ok(list) => all.extend(list.into_iter().map(|info| format!("{}@{leaf}", info.name))),
-            Err(error) if is_missing(&error) => return Err(missing(console, name)),
+            Err(error) if is_missing(&error) => return Err(missing(name)),
             Err(error) => return Err(dataset_failure(fs, &error)),
         }
     }

@@ -15,6 +15,7 @@ use crate::command::{Beside, Command, Run};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
+use crate::suggest;
 use crate::table::{self, Column, Row};
 
 /// `zfs userspace`.
@@ -179,7 +180,7 @@ pub(super) fn run(
     if let Some(list) = &options.fields {
         fields = list
             .split(',')
-            .map(|word| Field::parse(word).ok_or_else(|| invalid(word, "-o")))
+            .map(|word| Field::parse(word).ok_or_else(|| invalid_field(word, "-o")))
             .collect::<Result<_, _>>()?;
     }
     let kinds = kinds(&options.types, owner)?;
@@ -187,7 +188,7 @@ pub(super) fn run(
     for (option, words, descending) in [("s", &options.ascending, false), ("S", &options.descending, true)] {
         for word in words {
             let field = Field::parse(word);
-            order.push((field.ok_or_else(|| invalid(word, &format!("-{option}")))?, descending));
+            order.push((field.ok_or_else(|| invalid_field(word, &format!("-{option}")))?, descending));
         }
     }
     let name = match args.operands.as_slice() {
@@ -215,9 +216,21 @@ pub(super) fn run(
     Ok(table::print(console.out(), &columns, &rows, options.scripted)?)
 }
 
-fn invalid(word: &str, option: &str) -> Failure {
-    Failure::refused(format!("invalid type '{word}' for {option} option"))
+fn invalid(word: &str, option: &str, all: &[&str]) -> Failure {
+    let failure = Failure::refused(format!("invalid type '{word}' for {option} option"));
+    match suggest::meant(word, all.iter().copied()) {
+        Some(more) => failure.hint(more),
+        None => failure,
+    }
 }
+
+fn invalid_field(word: &str, option: &str) -> Failure {
+    let names = Field::ALL.map(|field| field.heading().to_lowercase());
+    invalid(word, option, &names.each_ref().map(String::as_str))
+}
+
+/// The words of `-t`.
+const TYPES: [&str; 5] = ["all", "posixuser", "posixgroup", "smbuser", "smbgroup"];
 
 /// Which kinds of owners are listed, and whether those of this system or (`true`) of others: what `-t` asks for, else
 /// both of what the command is about.
@@ -232,7 +245,7 @@ fn kinds(types: &[String], owner: Owner) -> Result<Vec<(Owner, bool)>, Failure> 
             "posixgroup" => kinds.push((Owner::Group, false)),
             "smbuser" => kinds.push((Owner::User, true)),
             "smbgroup" => kinds.push((Owner::Group, true)),
-            other => return Err(invalid(other, "-t")),
+            other => return Err(invalid(other, "-t", &TYPES)),
         }
     }
     if kinds.is_empty() {

@@ -12,6 +12,7 @@ use crate::command::{Command, Run, Typed};
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
+use crate::suggest;
 
 /// `zfs wait`.
 pub static COMMAND: Command = Command {
@@ -47,7 +48,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let wanted: Vec<&str> =
         call.options.activities.as_deref().map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
     if let Some(word) = wanted.iter().find(|word| !ACTIVITIES.contains(word)) {
-        return Err(Failure::usage(format!("invalid activity '{word}'")));
+        let line = format!("invalid activity '{word}'");
+        return Err(Failure::usage(suggest::with_nearest(line, word, ACTIVITIES.into_iter())));
     }
     let name = match call.args.operands.as_slice() {
         [] => return Err(Failure::usage("missing 'filesystem' argument")),

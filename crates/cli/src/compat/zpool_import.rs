@@ -24,6 +24,7 @@ use crate::messages::{Action, Failure, plain, reason};
 use crate::open::NotOpen;
 use crate::out::Console;
 use crate::state;
+use crate::suggest;
 
 /// `zpool import`.
 pub static COMMAND: Command = Command {
@@ -135,9 +136,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let recovery = Recovery::of(&call.options.recovery)?;
     let wanted = match read_options(call)? {
         Ok(wanted) => Wanted { recovery, to_checkpoint: call.options.checkpoint, ..wanted },
-        Err(line) => {
+        Err(lines) => {
             // OpenZFS prints this and exits with status 0.
-            console.remark(&line);
+            lines.lines().for_each(|line| console.remark(line));
             return Ok(());
         }
     };
@@ -180,7 +181,7 @@ fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Res
         return Ok(());
     }
     if found.is_empty() {
-        console.remark("no pools available to import");
+        console.note("no pools available to import");
         return if why_none(call, known, true, console) { Err(Failure::Ended(1)) } else { Ok(()) };
     }
     why_none(call, known, false, console);
@@ -261,7 +262,9 @@ fn read_options(call: &Typed<Options>) -> Result<Result<Wanted, String>, Failure
             continue;
         };
         let Some(property) = props::parse(word) else {
-            return Ok(Err(format!("property '{word}' is not a valid pool or vdev property")));
+            let line = format!("property '{word}' is not a valid pool or vdev property");
+            let all = props::VISIBLE.iter().map(|property| property.name);
+            return Ok(Err(suggest::with_nearest(line, word, all)));
         };
         let judged =
             props::check_settable(property, Moment::Import).and_then(|()| property.parse_value(value));
@@ -501,7 +504,7 @@ fn settle(
         }
     }
     if let Some(why) = pool.refused().filter(|_| !wanted.read_only) {
-        console.remark(&format!("cenote: '{name}' can only be read: {why}"));
+        console.note(&format!("cenote: '{name}' can only be read: {why}"));
     }
     pool.export()
 }

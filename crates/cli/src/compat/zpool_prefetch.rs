@@ -5,6 +5,7 @@ use crate::args::{Parsed, value};
 use crate::command::{Command, Run};
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent};
+use crate::suggest;
 
 /// `zpool prefetch`.
 pub static COMMAND: Command = Command {
@@ -26,14 +27,18 @@ fn read(args: &Parsed) -> Options {
     Options { kind: args.text("t") }
 }
 
+/// What can be prefetched: tables of deduplicated and of cloned blocks.
+const KINDS: [&str; 2] = ["ddt", "brt"];
+
 /// Runs `zpool prefetch`. It does not prefetch tables of cloned blocks, because they are not looked up on disk.
 ///
 /// # Errors
 /// Usage; a pool that is not there.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
-    if let Some(kind) = call.options.kind.as_deref().filter(|kind| !["ddt", "brt"].contains(kind)) {
-        return Err(Failure::usage(format!("invalid prefetch type '{kind}'")));
+    if let Some(kind) = call.options.kind.as_deref().filter(|kind| !KINDS.contains(kind)) {
+        let line = format!("invalid prefetch type '{kind}'");
+        return Err(Failure::usage(suggest::with_nearest(line, kind, KINDS.into_iter())));
     }
     let [name] = call.args.operands.as_slice() else {
         let words =

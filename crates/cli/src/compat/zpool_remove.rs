@@ -50,7 +50,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
     if call.options.stop && call.options.dry_run {
-        console.remark("stop request ignored");
+        console.note("stop request ignored");
         return Ok(());
     }
     let Some((pool, names)) = args.operands.split_first() else {

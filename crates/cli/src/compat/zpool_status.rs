@@ -144,7 +144,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::refused("cenote: not supported yet: zpool status --power"));
     }
     if names.is_empty() && open::usable(call.around)?.is_empty() && !call.options.json {
-        console.remark("no pools available");
+        console.note("no pools available");
         open::remark_foreign(console);
         return Ok(());
     }
@@ -289,7 +289,7 @@ fn print_head(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
     }
     if let Some(why) = view.figures.as_ref().and_then(|figures| figures.log.as_ref()) {
         let log = start::log_of(&view.name);
-        console.remark(&format!("cenote: lines are missing in the log '{}': {why}", log.display()));
+        console.note(&format!("cenote: lines are missing in the log '{}': {why}", log.display()));
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use crate::command::{Command, Run, Typed};
 use crate::messages::Failure;
 use crate::open::{self, Intent};
 use crate::out::Console;
+use crate::suggest;
 
 /// `zpool wait`.
 pub static COMMAND: Command = Command {
@@ -71,7 +72,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let wanted: Vec<&str> =
         call.options.activities.as_deref().map_or(ACTIVITIES.to_vec(), |list| list.split(',').collect());
     if let Some(word) = wanted.iter().find(|word| !ACTIVITIES.contains(word)) {
-        return Err(Failure::usage(format!("invalid activity '{word}'")));
+        let line = format!("invalid activity '{word}'");
+        return Err(Failure::usage(suggest::with_nearest(line, word, ACTIVITIES.into_iter())));
     }
     let name = match operands.as_slice() {
         [] => return Err(Failure::usage("missing 'pool' argument")),

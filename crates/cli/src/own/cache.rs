@@ -11,7 +11,7 @@ use super::Cache;
 use crate::Surroundings;
 use crate::messages::Failure;
 use crate::open::{self, Intent};
-use crate::out::Console;
+use crate::out::{Console, counted};
 
 /// Carries out `cache`.
 ///
@@ -66,7 +66,12 @@ fn as_lines(memory: &CacheStats, second: &SecondStats, devices: &[SecondDevice])
         format!("  {what:<10} {:>12} hits {:>12} misses  {}", of.hits, of.misses, share(of))
     };
     let mut lines = vec![
-        format!("memory: {} of {}, {} records", nice(memory.bytes), nice(memory.limit), memory.records),
+        format!(
+            "memory: {} of {}, {}",
+            nice(memory.bytes),
+            nice(memory.limit),
+            counted(memory.records, "record")
+        ),
         found("data", memory.data),
         found("metadata", memory.metadata),
     ];
@@ -78,10 +83,13 @@ fn as_lines(memory: &CacheStats, second: &SecondStats, devices: &[SecondDevice])
     lines.push(format!("devices: {} of {}", nice(used), nice(size)));
     lines.push(found("blocks", Lookups { hits: second.hits, misses: second.misses }));
     let SecondStats { written, evicted, restored, bad, errors, .. } = second;
-    lines.push(format!("  {written} blocks written, {evicted} evicted, {restored} found at import"));
+    let written = counted(*written, "block");
+    lines.push(format!("  {written} written, {evicted} evicted, {restored} found at import"));
     if bad + errors > 0 {
         lines.push(format!(
-            "  {bad} blocks with a wrong checksum, {errors} reads refused: read from the pool instead"
+            "  {} with a wrong checksum, {} refused: read from the pool instead",
+            counted(*bad, "block"),
+            counted(*errors, "read")
         ));
     }
     let failed = devices.iter().filter_map(|device| device.failed.as_ref());

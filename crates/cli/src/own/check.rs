@@ -21,7 +21,7 @@ use crate::around::Surroundings;
 use crate::compat::damaged::Names;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent, NotOpen, Session, Usable};
-use crate::out::{Colour, Console};
+use crate::out::{Colour, Console, counted};
 
 /// Findings that are printed of each pool; more are counted.
 const SHOWN: usize = 200;
@@ -89,9 +89,8 @@ fn file_of(names: &mut Names, (part, block): (Part, Option<DataBlock>), until: I
     let (is_live, path) = (live.is_some(), live.or_else(|| names.path(dataset, object))?);
     let snapshots = match (found.map_or(0, |found| found.snapshots), is_live) {
         (0, _) | (1, false) => String::new(),
-        (1, true) => ", also in 1 snapshot".to_owned(),
-        (n, true) => format!(", also in {n} snapshots"),
-        (n, false) => format!(", in {n} snapshots"),
+        (n, true) => format!(", also in {}", counted(n as u64, "snapshot")),
+        (n, false) => format!(", in {}", counted(n as u64, "snapshot")),
     };
     Some(format!("file '{path}'{snapshots}"))
 }
@@ -252,18 +251,17 @@ fn print(name: &str, verdict: &Verdict, seconds: f64, console: &mut Console) -> 
     verdict.unseen.iter().for_each(|line| console.remark(&format!("{line} (its blocks were checked)")));
     let result = match verdict.count {
         0 => "clean".to_owned(),
-        1 => "1 fault".to_owned(),
-        n => format!("{n} faults"),
+        n => counted(n, "fault"),
     };
     let blocks = &verdict.blocks;
     let colour = if verdict.count == 0 { Colour::Green } else { Colour::Red };
     let line = format!(
-        "{name}: {result}; {} datasets, {} blocks, {} read, {} folders, {} files, {seconds:.1} s",
-        blocks.datasets,
-        blocks.blocks,
+        "{name}: {result}; {}, {}, {} read, {}, {}, {seconds:.1} s",
+        counted(blocks.datasets, "dataset"),
+        counted(blocks.blocks, "block"),
         nice_bytes(blocks.bytes),
-        verdict.directories,
-        verdict.files,
+        counted(verdict.directories, "folder"),
+        counted(verdict.files, "file"),
     );
     console.answer(colour, &line)?;
     if verdict.count > 0 {

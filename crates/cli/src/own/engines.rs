@@ -12,7 +12,7 @@ use super::Engines;
 use crate::around::Surroundings;
 use crate::messages::Failure;
 use crate::open::{self, Intent};
-use crate::out::Console;
+use crate::out::{Console, counted};
 
 /// Carries out `engines`.
 ///
@@ -82,7 +82,7 @@ fn of_pool(name: &str, as_json: bool, around: &Surroundings, console: &mut Conso
     } else {
         console.line(&format!("gzip_engine  {}", tunable.text(wish)))?;
         for (engine, records) in records {
-            console.line(&format!("{engine:12} {records} records"))?;
+            console.line(&format!("{engine:12} {}", counted(records, "record")))?;
         }
     }
     session.finish()

@@ -38,7 +38,7 @@ pub fn export(args: &Export, around: &Surroundings, console: &mut Console) -> Re
         .export(&args.name, &told)
         .map_err(|error| Failure::refused(format!("cannot export '{}': {error}", args.name)))?;
     if beyond && args.tls.is_none() {
-        console.remark(
+        console.note(
             "warning: everybody who reaches this address can use the volume: NBD has no passwords, and without --tls \
              nothing is encrypted. The export ends with the server",
         );
@@ -74,7 +74,7 @@ fn share(args: &Export, served: &Served, console: &mut Console) -> Result<(), Fa
     let exported =
         served.live.share_as(name, &ShareTold { address, rules }).map_err(|error| failed(&error))?;
     if address.is_some_and(|address| !address.ip().is_loopback()) {
-        console.remark(
+        console.note(
             "warning: NFS believes what clients say about their users, and nothing is encrypted: everybody who reaches \
              this address and is let in by sharenfs can act as any user but root. Other machines are served until the server ends",
         );

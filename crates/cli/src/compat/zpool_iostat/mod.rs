@@ -191,7 +191,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut watched: Vec<Watched> = report.wanted.pools.iter().map(|name| (name.clone(), None)).collect();
     if watched.is_empty() {
         if !call.options.scripted {
-            console.remark("no pools available");
+            console.note("no pools available");
             open::remark_foreign(console);
         }
         return Ok(());

@@ -13,6 +13,7 @@ use zpl::FileKind;
 use super::facts::Facts;
 use super::node::Node;
 use super::progress::Progress;
+use crate::out::counted;
 
 /// A shorter file counts by its length, holes or not.
 const SPARSE_MIN: u64 = 1 << 20;
@@ -89,7 +90,7 @@ impl Ahead {
     /// What to say before it is copied out of a pool into the folder `to`; `free`: bytes that are free there, if that is
     /// known.
     pub fn line(&self, to: &Path, free: Option<u64>) -> String {
-        let files = if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
+        let files = counted(self.files, "file");
         let (bytes, stored) = (nice_bytes(self.bytes), nice_bytes(self.stored));
         let room = match free {
             Some(free) if free < self.bytes => {

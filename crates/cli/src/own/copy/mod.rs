@@ -156,7 +156,10 @@ fn copy(cp: &Cp, pools: &Pools, manner: Manner<'_>, console: &mut Console) -> Re
                 progress.failed(&format!("'{}' is a folder: copy folders with -r", found.node.shown()));
             }
             Ok(found) => sources.push(found),
-            Err(Failure::Refused(lines)) => lines.iter().for_each(|line| progress.failed(line)),
+            Err(Failure::Refused(lines)) => {
+                lines.iter().for_each(|line| progress.failed(line));
+                lines.iter().take(1).for_each(|line| console.note_complaint(line));
+            }
             Err(other) => return Err(other),
         }
     }
@@ -193,7 +196,7 @@ fn copy(cp: &Cp, pools: &Pools, manner: Manner<'_>, console: &mut Console) -> Re
         }
     };
     if let Some(remark) = remark {
-        console.remark(&remark);
+        console.note(&remark);
     }
     Ok(())
 }

@@ -141,7 +141,7 @@ impl Target<'_> {
             };
             let shown = quoted(&member.path);
             if member.path.starts_with(b"/") && !std::mem::replace(&mut said_absolute, true) {
-                console.remark("names that begin with '/' are taken as below the target");
+                console.note("names that begin with '/' are taken as below the target");
             }
             match self.make(&member, archive) {
                 Ok(()) => {}

@@ -105,7 +105,7 @@ impl Writer<'_> {
         let left = |why: String| Refusal::Left(path.clone(), why);
         let mut member = self.described(id, &path).map_err(|error| left(error.to_string()))?;
         if member.kind == FileKind::Socket {
-            console.remark(&format!("'{}' is a socket: left out", quoted(&path)));
+            console.note(&format!("'{}' is a socket: left out", quoted(&path)));
             return Ok(());
         }
         if member.device.0 > DEVICE_MAX || member.device.1 > DEVICE_MAX {
