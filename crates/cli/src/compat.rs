@@ -16,6 +16,7 @@ pub(crate) mod dataset_values;
 mod doomed;
 mod features;
 mod history_event;
+mod import_checks;
 mod import_places;
 mod importable;
 mod json_look;

@@ -32,6 +32,8 @@ pub struct Console<'a> {
     /// First lines of what failed for one of several operands.
     complaints: Vec<String>,
     quiet: bool,
+    /// The result is JSON: lines of text are remarks.
+    json: bool,
     /// Columns of the terminal that standard output is.
     width: Option<usize>,
     /// Columns of the terminal that standard error is.
@@ -54,6 +56,7 @@ impl<'a> Console<'a> {
             failed: false,
             complaints: Vec::new(),
             quiet: false,
+            json: false,
             width: None,
             remark_width: None,
             colour: false,
@@ -184,11 +187,28 @@ impl<'a> Console<'a> {
         self.quiet
     }
 
+    /// From now on the result is JSON ([`Console::object`]): lines of text go to standard error.
+    pub fn expect_json(&mut self) {
+        self.json = true;
+    }
+
+    /// Prints a result in JSON, on one line.
+    ///
+    /// # Errors
+    /// As [`Console::line`].
+    pub fn object(&mut self, object: &serde_json::Value) -> Result<(), Failure> {
+        Ok(writeln!(self.out, "{object}")?)
+    }
+
     /// Prints one line of the result.
     ///
     /// # Errors
     /// [`Failure::PipeClosed`] when nobody reads any more.
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
+        if self.json {
+            self.remark(text);
+            return Ok(());
+        }
         self.out.write_all(text.as_bytes())?;
         Ok(self.out.write_all(b"\n")?)
     }

@@ -34,7 +34,7 @@ pub(super) fn by_server(
     let Some(client) = client::server_of(pool_of(name), call.around)? else { return Ok(false) };
     let mut words = vec![call.command.name.into()];
     for (name, value) in &call.args.options {
-        words.push(format!("-{name}").into());
+        words.push(if name.len() == 1 { format!("-{name}") } else { format!("--{name}") }.into());
         words.extend(value.iter().map(Into::into));
     }
     words.extend(operands.iter().map(Into::into));

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pool::Grant;
 use pool::props::dataset::{self as props, Owner};
 use pool::props::{Access, DatasetKind, names};
+use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::changing::session;
@@ -15,6 +16,7 @@ use super::owner_quota::{id_of, name_of};
 use super::select::dataset_failure;
 use crate::args::{Parsed, flag, property};
 use crate::command::{Command, Run, Targets};
+use crate::json;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
@@ -25,7 +27,7 @@ pub static COMMAND: Command = Command {
     name: "allow",
     about: "shows and grants permissions",
     syntax: &[
-        "allow FILESYSTEM|VOLUME",
+        "allow [-j] FILESYSTEM|VOLUME",
         "allow [-dglu] WHO[,WHO]… PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
         "allow [-dl] -e PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
         "allow -c PERMISSION|@SET[,…] FILESYSTEM|VOLUME",
@@ -40,6 +42,7 @@ pub static COMMAND: Command = Command {
         flag("e", "for everyone"),
         flag("c", "grants to the user who creates a child dataset"),
         property("s", "of a set"),
+        flag("j|json", "prints JSON"),
     ],
     targets: Targets::Of(targets),
     run: Run::Here(run),
@@ -62,6 +65,8 @@ pub(super) struct Options {
     pub(super) everyone: bool,
     pub(super) create: bool,
     pub(super) set: Option<String>,
+    /// The list of grants in JSON.
+    pub(super) json: bool,
     /// Grants are removed, here or everywhere below.
     pub(super) back: Option<Back>,
 }
@@ -75,6 +80,7 @@ fn read(args: &Parsed) -> Options {
         everyone: args.has("e"),
         create: args.has("c"),
         set: args.text("s"),
+        json: args.has("j"),
         back: None,
     }
 }
@@ -144,10 +150,15 @@ struct Order<'a> {
 /// # Errors
 /// Usage; a dataset, user or permission that does not exist.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
-    if let ([name], true) = (call.args.operands.as_slice(), call.args.options.is_empty()) {
-        return show(call, console, name);
+    let options = read(&call.args);
+    let is_plain = call.args.options.iter().all(|(_, value)| options.json && value.is_none());
+    if let ([name], true) = (call.args.operands.as_slice(), is_plain) {
+        return show(call, console, name, options.json);
     }
-    carry_out(call, console, &read(&call.args))
+    if options.json {
+        return Err(Failure::usage("-j can only be used with a dataset alone"));
+    }
+    carry_out(call, console, &options)
 }
 
 /// Runs `zfs allow` and `zfs unallow`.
@@ -274,16 +285,23 @@ fn change(call: &Call, order: &Order, back: Option<Back>) -> Result<(), Failure>
 }
 
 /// Shows what is granted on a dataset and on those above it.
-fn show(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
+fn show(call: &Call, console: &mut Console, name: &str, json: bool) -> Result<(), Failure> {
     names::check(name).map_err(|error| Action::Open(name).failed(error))?;
     let session = open_for(name, call.around, Intent::Read).map_err(|error| error.dataset(name))?;
     let pool = session.pool();
     let info = pool.dataset(name).map_err(|error| dataset_failure(name, &error))?;
+    let mut objects = Map::new();
     let mut at = Some(info.name.split('@').next().unwrap_or(name));
     while let Some(name) = at {
         let grants = pool
             .grants(name)
             .map_err(|error| Failure::refused(format!("cannot get permissions on '{name}': {error}")))?;
+        if json {
+            let object = as_json(name, &grants);
+            objects.extend(object.map(|object| (name.to_owned(), object)));
+            at = name.rsplit_once('/').map(|(parent, _)| parent);
+            continue;
+        }
         let lines = lines(&grants);
         if !lines.is_empty() {
             console.line(&format!("{:-<WIDTH$}", format!("---- Permissions on {name} ")))?;
@@ -291,14 +309,50 @@ fn show(call: &Call, console: &mut Console, name: &str) -> Result<(), Failure> {
         }
         at = name.rsplit_once('/').map(|(parent, _)| parent);
     }
+    if json {
+        console.line(&json::envelope("zfs allow", "datasets", objects).to_string())?;
+    }
     session.finish()
 }
 
-/// Sections with their entries, only those that there are.
-fn lines(grants: &[Grant]) -> Vec<String> {
-    let (mut sets, mut create) = (BTreeMap::<String, BTreeSet<&str>>::new(), BTreeSet::new());
-    // Of each user, group or everyone: what holds here, and what holds below.
-    let mut whose = BTreeMap::<(u8, String), [BTreeSet<&str>; 2]>::new();
+/// Users, groups or everyone, each with the permissions of one kind.
+type Holders<'a> = Vec<(&'a str, Vec<&'a str>)>;
+
+/// The grants of one dataset by their kind.
+#[derive(Default)]
+struct Granted<'a> {
+    sets: BTreeMap<String, BTreeSet<&'a str>>,
+    create: BTreeSet<&'a str>,
+    /// Of each user, group or everyone: what holds here, and what holds below.
+    whose: BTreeMap<(u8, String), [BTreeSet<&'a str>; 2]>,
+}
+
+impl Granted<'_> {
+    /// What holds here, below, or in both.
+    fn of(&self, [here, below]: [bool; 2]) -> Holders<'_> {
+        let mut holders = Vec::new();
+        for ((_, who), [own, lower]) in &self.whose {
+            let all: BTreeSet<&str> = own.union(lower).copied().collect();
+            let fits = |name: &&str| [own.contains(name), lower.contains(name)] == [here, below];
+            let names: Vec<&str> = all.into_iter().filter(fits).collect();
+            if !names.is_empty() {
+                holders.push((who.as_str(), names));
+            }
+        }
+        holders
+    }
+}
+
+/// Where a grant holds: the heading of its section, its key in the JSON, and whether it holds here and below.
+const SCOPES: [(&str, &str, [bool; 2]); 3] = [
+    ("Local", "local", [true, false]),
+    ("Descendent", "descendent", [false, true]),
+    ("Local+Descendent", "local_descendent", [true, true]),
+];
+
+fn granted(grants: &[Grant]) -> Granted<'_> {
+    let mut granted = Granted::default();
+    let Granted { sets, create, whose } = &mut granted;
     for Grant { key, names } in grants {
         let Some((head, whom)) = key.split_once('$') else { continue };
         let names = names.iter().map(String::as_str);
@@ -311,33 +365,46 @@ fn lines(grants: &[Grant]) -> Vec<String> {
             }
         }
     }
+    granted
+}
+
+/// Sections with their entries, only those that there are.
+fn lines(grants: &[Grant]) -> Vec<String> {
+    let granted = granted(grants);
     let mut lines = Vec::new();
     let joined = |names: &BTreeSet<&str>| names.iter().copied().collect::<Vec<_>>().join(",");
-    if !sets.is_empty() {
+    if !granted.sets.is_empty() {
         lines.push("Permission sets:".to_owned());
-        lines.extend(sets.iter().map(|(set, names)| format!("\t{set} {}", joined(names))));
+        lines.extend(granted.sets.iter().map(|(set, names)| format!("\t{set} {}", joined(names))));
     }
-    if !create.is_empty() {
-        lines.extend(["Create time permissions:".to_owned(), format!("\t{}", joined(&create))]);
+    if !granted.create.is_empty() {
+        lines.extend(["Create time permissions:".to_owned(), format!("\t{}", joined(&granted.create))]);
     }
-    for (title, pick) in
-        [("Local", [true, false]), ("Descendent", [false, true]), ("Local+Descendent", [true, true])]
-    {
-        let mut section = Vec::new();
-        for ((_, who), [here, below]) in &whose {
-            let all: BTreeSet<&str> = here.union(below).copied().collect();
-            let fits = |name: &&str| [here.contains(name), below.contains(name)] == pick;
-            let names: BTreeSet<&str> = all.into_iter().filter(fits).collect();
-            if !names.is_empty() {
-                section.push(format!("\t{who} {}", joined(&names)));
-            }
-        }
-        if !section.is_empty() {
+    for (title, _, scope) in SCOPES {
+        let holders = granted.of(scope);
+        if !holders.is_empty() {
             lines.push(format!("{title} permissions:"));
-            lines.append(&mut section);
+            lines.extend(holders.iter().map(|(who, names)| format!("\t{who} {}", names.join(","))));
         }
     }
     lines
+}
+
+/// What is granted on the dataset `name`; `None` if nothing is.
+fn as_json(name: &str, grants: &[Grant]) -> Option<Value> {
+    let granted = granted(grants);
+    let holder = |(who, names): &(&str, Vec<&str>)| match who.split_once(' ') {
+        Some((kind, name)) => json!({ "type": kind, "name": name, "permissions": names }),
+        None => json!({ "type": who, "permissions": names }),
+    };
+    let mut object = json!({ "name": name, "sets": granted.sets, "create_time": granted.create });
+    let mut is_any = !granted.sets.is_empty() || !granted.create.is_empty();
+    for (_, key, scope) in SCOPES {
+        let holders: Vec<Value> = granted.of(scope).iter().map(holder).collect();
+        is_any |= !holders.is_empty();
+        object[key] = holders.into();
+    }
+    is_any.then_some(object)
 }
 
 /// Name of the user or group of a who-key, with its position in the list; `None` for a kind of a later release.
@@ -383,6 +450,26 @@ mod tests {
                 "\teveryone hold",
             ]
         );
+    }
+
+    #[test]
+    fn permissions_are_listed_by_their_kind_in_json() {
+        let said = as_json(
+            "tank",
+            &[
+                grant("el$", &["send"]),
+                grant("ul$4000000000", &["mount"]),
+                grant("s-$@admin", &["rename", "create"]),
+            ],
+        );
+        let local = r#"[{"type":"user","name":"4000000000","permissions":["mount"]},{"type":"everyone","permissions":["send"]}]"#;
+        assert_eq!(
+            said.expect("there are some").to_string(),
+            format!(
+                r#"{{"name":"tank","sets":{{"@admin":["create","rename"]}},"create_time":[],"local":{local},"descendent":[],"local_descendent":[]}}"#
+            )
+        );
+        assert_eq!(as_json("tank", &[]), None);
     }
 
     #[test]

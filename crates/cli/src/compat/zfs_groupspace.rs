@@ -11,7 +11,7 @@ pub static COMMAND: Command = Command {
     name: "groupspace",
     about: "shows space and quotas of groups",
     syntax: &[
-        "groupspace [-Hinp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… [-t TYPE[,…]] FILESYSTEM|SNAPSHOT|PATH",
+        "groupspace [-Hinp] [-j [--json-int]] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… [-t TYPE[,…]] FILESYSTEM|SNAPSHOT|PATH",
     ],
     examples: &["zfs groupspace tank/home", "zfs groupspace -Hp -o name,used tank/home"],
     options: &[
@@ -23,6 +23,8 @@ pub static COMMAND: Command = Command {
         property("s", "sorted by this field"),
         property("S", "sorted by this field, the largest first"),
         value("t", "only these types of owners"),
+        flag("j|json", "prints JSON"),
+        flag("json-int", "numbers without quotes in JSON"),
     ],
     beside: Beside::TakesTurns,
     run: Run::Here(|call, console| zfs_userspace::run(call, &read(&call.args), console, Owner::Group)),
@@ -34,6 +36,8 @@ fn read(args: &Parsed) -> Options {
         scripted: args.has("H"),
         numeric: args.has("n"),
         exact: args.has("p"),
+        json: args.has("j"),
+        json_int: args.has("json-int"),
         fields: args.text("o"),
         ascending: args.texts("s"),
         descending: args.texts("S"),

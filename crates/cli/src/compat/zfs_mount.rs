@@ -24,7 +24,7 @@ use crate::{client, connect, start};
 pub static COMMAND: Command = Command {
     name: "mount",
     about: "mounts file systems, or lists what is mounted",
-    syntax: &["mount [-j]", "mount [-Oflv] [-o OPTIONS] -a|-R FILESYSTEM|FILESYSTEM"],
+    syntax: &["mount [-j] [--wide]", "mount [-Oflv] [-o OPTIONS] -a|-R FILESYSTEM|FILESYSTEM"],
     examples: &["zfs mount tank/home", "zfs mount -a", "zfs mount"],
     options: &[
         flag("O", "also on a folder that is not empty"),
@@ -34,12 +34,13 @@ pub static COMMAND: Command = Command {
         flag("v", "says how far it is").idle(),
         flag("R", "the file system and all below it that belong mounted"),
         flag("j|json", "the list as JSON"),
+        flag("wide", "each on one line, however narrow the terminal is"),
         property(
             "o",
             "mount options until the next mount: ro, rw, exec, noexec, suid, nosuid, dev, nodev, noatime; remount",
         ),
     ],
-    visitors: Some(Visitors { operands: Subjects::None, options: &["j"] }),
+    visitors: Some(Visitors { operands: Subjects::None, options: &["j", "wide"] }),
     run: Run::Here(run),
     ..Command::ZFS
 };
@@ -51,6 +52,7 @@ struct Options {
     below: bool,
     load_keys: bool,
     json: bool,
+    wide: bool,
     options: Vec<String>,
 }
 
@@ -61,6 +63,7 @@ fn read(args: &Parsed) -> Options {
         below: args.has("R"),
         load_keys: args.has("l"),
         json: args.has("j"),
+        wide: args.has("wide"),
         options: args.texts("o"),
     }
 }
@@ -243,13 +246,34 @@ fn list(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
         }
         return console.line(&json::envelope("zfs mount", "datasets", objects).to_string());
     }
-    all.iter()
-        .try_for_each(|mount| console.line(&format!("{:<30}  {}", mount.dataset, mount.point.display())))
+    let width = console.columns().filter(|_| !call.options.wide);
+    let rows = all.iter().flat_map(|mount| row(&mount.dataset, &mount.point.display().to_string(), width));
+    rows.into_iter().try_for_each(|line| console.line(&line))
+}
+
+/// The line of a file system and its mount point; two where one would be longer than `width`.
+fn row(dataset: &str, point: &str, width: Option<usize>) -> Vec<String> {
+    let line = format!("{dataset:<30}  {point}");
+    match width {
+        Some(width) if line.chars().count() > width => vec![dataset.to_owned(), format!("    {point}")],
+        _ => vec![line],
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_whose_line_is_too_long_for_the_terminal_has_two() {
+        let (short, long) = ("tank/a", "tank/".to_owned() + &"x".repeat(40));
+        assert_eq!(row(short, "/a", Some(80)), ["tank/a                          /a"]);
+        let point = format!("/{long}");
+        assert_eq!(row(&long, &point, Some(80)), [long.clone(), format!("    {point}")]);
+        for width in [Some(200), None] {
+            assert_eq!(row(&long, &point, width), [format!("{long}  {point}")]);
+        }
+    }
 
     #[test]
     fn mount_options_are_known_by_their_usual_names() {

@@ -2,6 +2,7 @@
 
 use format::ObjectId;
 use format::znode::pflags;
+use serde_json::json;
 use zpl::{FileKind, Filesystem, SetAttr, Stat};
 
 use super::Call;
@@ -20,8 +21,8 @@ pub static COMMAND: Command = Command {
     name: "project",
     about: "shows, sets and checks the project of files",
     syntax: &[
-        "project [-d|-r] DIRECTORY|FILE…",
-        "project -c [-0] [-d|-r] [-p ID] DIRECTORY|FILE…",
+        "project [-j] [-d|-r] DIRECTORY|FILE…",
+        "project -c [-0|-j] [-d|-r] [-p ID] DIRECTORY|FILE…",
         "project -C [-k] [-r] DIRECTORY|FILE…",
         "project [-p ID] [-r] [-s] DIRECTORY|FILE…",
     ],
@@ -35,6 +36,7 @@ pub static COMMAND: Command = Command {
         flag("s", "has new files inherit the project"),
         flag("0", "a zero byte after each name instead of a line end"),
         value("p", "the number of the project"),
+        flag("j|json", "prints JSON"),
     ],
     targets: Targets::All,
     beside: Beside::TakesTurns,
@@ -53,6 +55,7 @@ struct Options {
     set: bool,
     nul: bool,
     id: Option<String>,
+    json: bool,
 }
 
 fn read(args: &Parsed) -> Options {
@@ -65,6 +68,7 @@ fn read(args: &Parsed) -> Options {
         set: args.has("s"),
         nul: args.has("0"),
         id: args.text("p"),
+        json: args.has("j"),
     }
 }
 
@@ -114,6 +118,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if args.operands.is_empty() {
         return Err(Failure::usage("missing file or directory target(s)"));
     }
+    if call.options.json && (call.options.nul || !matches!(task, Task::List | Task::Check { .. })) {
+        return Err(Failure::usage("-j can only be used where files are listed, and not with -0"));
+    }
     let intent = match task {
         Task::List | Task::Check { .. } => Intent::Files,
         Task::Clear { .. } | Task::Set { .. } => Intent::Write,
@@ -131,7 +138,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let stop = &call.around.stop()?;
     let pools = Pools::open(places.iter().map(|operand| (&operand.place, intent)), call.around)?;
     let Options { alone, recursive, .. } = call.options;
-    let asked = Asked { task, wanted, alone, recursive, stop };
+    let asked = Asked { task, wanted, alone, recursive, json: call.options.json, stop };
     for operand in &places {
         let fs = pools.filesystem(&operand.place, intent)?;
         if let Err(failure) = one(&asked, console, &fs, operand) {
@@ -151,11 +158,12 @@ struct Asked<'a> {
     alone: bool,
     /// All that is in folders.
     recursive: bool,
+    json: bool,
     stop: &'a Stop,
 }
 
 fn one(asked: &Asked, console: &mut Console, fs: &Filesystem, operand: &Operand) -> Result<(), Failure> {
-    let Asked { task, wanted, alone, recursive, stop } = *asked;
+    let Asked { task, wanted, alone, recursive, json, stop } = *asked;
     let failed = |error: zpl::Error| refused("use", operand.shown(b"."), error);
     let id = fs.resolve(&operand.place.path, true).map_err(failed)?;
     let stat = fs.stat(id).map_err(failed)?;
@@ -169,7 +177,7 @@ fn one(asked: &Asked, console: &mut Console, fs: &Filesystem, operand: &Operand)
         _ => return Err(failed_words(operand, "only support project quota on regular file or directory")),
     }
     // Without -p the others are held against the first.
-    let job = Job { task, wanted: wanted.unwrap_or(stat.projid) };
+    let job = Job { task, wanted: wanted.unwrap_or(stat.projid), json };
     let shows = matches!(task, Task::List | Task::Check { .. });
     if stat.kind == FileKind::Regular || alone || !(recursive || shows) {
         return apply(console, fs, &operand.shown(b"."), id, job).map_err(failed);
@@ -199,6 +207,8 @@ struct Job {
     task: Task,
     /// The project id.
     wanted: u64,
+    /// What is listed is an object for each file.
+    json: bool,
 }
 
 /// Does the task for one file or folder; others have no project.
@@ -209,7 +219,7 @@ fn apply(
     id: ObjectId,
     job: Job,
 ) -> Result<(), zpl::Error> {
-    let Job { task, wanted } = job;
+    let Job { task, wanted, json } = job;
     let stat = fs.stat(id)?;
     if !matches!(stat.kind, FileKind::Regular | FileKind::Directory) {
         return Ok(());
@@ -222,6 +232,17 @@ fn apply(
     };
     let line = quoted(name.as_bytes());
     let (projid, inherit) = match task {
+        Task::List | Task::Check { .. } if json => {
+            let mut object = json!({ "path": name, "project": stat.projid, "inherits": flag });
+            if matches!(task, Task::Check { .. }) {
+                object["wanted"] = wanted.into();
+            }
+            let differs = task == Task::List || stat.projid != wanted || !flag;
+            if differs {
+                say(&format!("{object}\n"));
+            }
+            return Ok(());
+        }
         Task::List => {
             say(&format!("{:5} {} {line}\n", stat.projid, if flag { 'P' } else { '-' }));
             return Ok(());

@@ -10,7 +10,9 @@ use crate::command::{Beside, Command, Run};
 pub static COMMAND: Command = Command {
     name: "projectspace",
     about: "shows space and quotas of projects",
-    syntax: &["projectspace [-Hp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… FILESYSTEM|SNAPSHOT|PATH"],
+    syntax: &[
+        "projectspace [-Hp] [-j [--json-int]] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… FILESYSTEM|SNAPSHOT|PATH",
+    ],
     examples: &["zfs projectspace tank/home"],
     options: &[
         flag("H", "no headings, tabs between fields"),
@@ -18,6 +20,8 @@ pub static COMMAND: Command = Command {
         property("o", "these fields"),
         property("s", "sorted by this field"),
         property("S", "sorted by this field, the largest first"),
+        flag("j|json", "prints JSON"),
+        flag("json-int", "numbers without quotes in JSON"),
     ],
     beside: Beside::TakesTurns,
     run: Run::Here(|call, console| zfs_userspace::run(call, &read(&call.args), console, Owner::Project)),
@@ -29,6 +33,8 @@ fn read(args: &Parsed) -> Options {
         scripted: args.has("H"),
         numeric: false,
         exact: args.has("p"),
+        json: args.has("j"),
+        json_int: args.has("json-int"),
         fields: args.text("o"),
         ascending: args.texts("s"),
         descending: args.texts("S"),

@@ -39,6 +39,7 @@ fn read(args: &Parsed) -> Options {
         everyone: args.has("e"),
         create: args.has("c"),
         set: args.text("s"),
+        json: false,
         back: Some(Back { recursive: args.has("r") }),
     }
 }

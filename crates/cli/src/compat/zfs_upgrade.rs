@@ -3,6 +3,7 @@
 use pool::props::DatasetKind;
 use pool::props::Value;
 use pool::props::dataset as props;
+use serde_json::{Value as Json, json};
 
 use super::Call;
 use super::select::{Kinds, Selection};
@@ -10,6 +11,7 @@ use super::zfs_set::{Change, set_one};
 use crate::args::Assignments;
 use crate::args::{Parsed, every_pool, flag, value};
 use crate::command::{Command, Run, Subjects, Targets, Typed, Visitors};
+use crate::json;
 use crate::messages::Failure;
 use crate::open;
 use crate::open::{Intent, Sessions};
@@ -19,16 +21,17 @@ use crate::out::Console;
 pub static COMMAND: Command = Command {
     name: "upgrade",
     about: "brings file systems to the newest version",
-    syntax: &["upgrade [-v]", "upgrade [-r] [-V VERSION] -a|FILESYSTEM…"],
+    syntax: &["upgrade [-v] [-j]", "upgrade [-r] [-V VERSION] -a|FILESYSTEM…"],
     examples: &["zfs upgrade", "zfs upgrade -v", "zfs upgrade -r tank/home"],
     options: &[
         every_pool("a", "all file systems"),
         flag("r", "also everything below"),
         flag("v", "lists the versions there are"),
         value("V", "to this version"),
+        flag("j|json", "prints JSON"),
     ],
     targets: Targets::Of(targets),
-    visitors: Some(Visitors { operands: Subjects::None, options: &[] }),
+    visitors: Some(Visitors { operands: Subjects::None, options: &["j"] }),
     run: Run::Here(run),
     ..Command::ZFS
 };
@@ -39,10 +42,17 @@ struct Options {
     recursive: bool,
     verbose: bool,
     version: Option<String>,
+    json: bool,
 }
 
 fn read(args: &Parsed) -> Options {
-    Options { all: args.has("a"), recursive: args.has("r"), verbose: args.has("v"), version: args.text("V") }
+    Options {
+        all: args.has("a"),
+        recursive: args.has("r"),
+        verbose: args.has("v"),
+        version: args.text("V"),
+        json: args.has("j"),
+    }
 }
 
 fn targets(call: &Call) -> Result<Vec<String>, Failure> {
@@ -62,7 +72,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
     if call.options.verbose {
-        return versions(console);
+        return versions(console, call.options.json);
     }
     let wanted = match call.options.version.as_deref() {
         None => 5,
@@ -75,6 +85,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::usage("too many arguments"));
     }
     let changes = call.options.all || !args.operands.is_empty();
+    if changes && call.options.json {
+        return Err(Failure::usage("-j can only be used without file systems"));
+    }
     let selection = Selection {
         asked: Some(Kinds::HEADS),
         default: Kinds::HEADS,
@@ -98,6 +111,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     let mut old = versions;
     old.retain(|(version, _)| *version < 5);
+    if call.options.json {
+        return console.line(&as_json(&old).to_string());
+    }
     console.line("This system is currently running ZFS filesystem version 5.\n")?;
     if old.is_empty() {
         return console.line("All filesystems are formatted with the current version.");
@@ -143,20 +159,36 @@ fn upgrade_each(
     }
 }
 
+/// The file systems that can be upgraded, in the frame of OpenZFS, which has no JSON for them itself.
+fn as_json(old: &[(u64, String)]) -> Json {
+    let object =
+        |(version, name): &(u64, String)| (name.clone(), json!({ "name": name, "version": version }));
+    let mut all = json::envelope("zfs upgrade", "datasets", old.iter().map(object).collect());
+    all["current_version"] = 5.into();
+    all
+}
+
+/// What each version brought.
+const VERSIONS: [&str; 5] = [
+    "Initial ZFS filesystem version",
+    "Enhanced directory entries",
+    "Case insensitive and filesystem user identifier (FUID)",
+    "userquota, groupquota properties",
+    "System attributes",
+];
+
 /// The versions that there are.
-fn versions(console: &mut Console) -> Result<(), Failure> {
+fn versions(console: &mut Console, json: bool) -> Result<(), Failure> {
+    if json {
+        let numbered = VERSIONS.iter().zip(1..);
+        let all = numbered.map(|(what, version)| json!({ "version": version, "description": what }));
+        let all: Vec<Json> = all.collect();
+        let frame = json!({ "output_version": json::version("zfs upgrade"), "versions": all });
+        return console.line(&frame.to_string());
+    }
     console.line("The following filesystem versions are supported:\n\nVER  DESCRIPTION")?;
     console.line("---  --------------------------------------------------------")?;
-    for (number, what) in [
-        "Initial ZFS filesystem version",
-        "Enhanced directory entries",
-        "Case insensitive and filesystem user identifier (FUID)",
-        "userquota, groupquota properties",
-        "System attributes",
-    ]
-    .iter()
-    .enumerate()
-    {
+    for (number, what) in VERSIONS.iter().enumerate() {
         console.line(&format!(" {}   {what}", number + 1))?;
     }
     console.line(

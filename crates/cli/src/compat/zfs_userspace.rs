@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use pool::props::dataset::Owner;
 use pool::props::{DatasetKind, Justify, names};
+use serde_json::{Map, Value, json};
 use zpl::{Amount, Filesystem, Usage};
 
 use super::Call;
@@ -12,6 +13,7 @@ use super::owner_quota::{self, name_of, owner_of};
 use super::select::{dataset_at, dataset_failure};
 use crate::args::{Parsed, flag, property, value};
 use crate::command::{Beside, Command, Run};
+use crate::json;
 use crate::messages::{Action, Failure, reason};
 use crate::open::{Intent, open_for};
 use crate::out::Console;
@@ -23,7 +25,7 @@ pub static COMMAND: Command = Command {
     name: "userspace",
     about: "shows space and quotas of users",
     syntax: &[
-        "userspace [-Hinp] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… [-t TYPE[,…]] FILESYSTEM|SNAPSHOT|PATH",
+        "userspace [-Hinp] [-j [--json-int]] [-o FIELD[,…]] [-s FIELD]… [-S FIELD]… [-t TYPE[,…]] FILESYSTEM|SNAPSHOT|PATH",
     ],
     examples: &["zfs userspace tank/home", "zfs userspace -Hp -o name,used,quota -S used tank/home"],
     options: &[
@@ -35,6 +37,8 @@ pub static COMMAND: Command = Command {
         property("s", "sorted by this field"),
         property("S", "sorted by this field, the largest first"),
         value("t", "only these types of owners"),
+        flag("j|json", "prints JSON"),
+        flag("json-int", "numbers without quotes in JSON"),
     ],
     beside: Beside::TakesTurns,
     run: Run::Here(|call, console| run(call, &read(&call.args), console, Owner::User)),
@@ -47,6 +51,8 @@ pub(super) struct Options {
     /// Numbers instead of names.
     pub numeric: bool,
     pub exact: bool,
+    pub json: bool,
+    pub json_int: bool,
     pub fields: Option<String>,
     /// Fields to sort by.
     pub ascending: Vec<String>,
@@ -60,6 +66,8 @@ fn read(args: &Parsed) -> Options {
         scripted: args.has("H"),
         numeric: args.has("n"),
         exact: args.has("p"),
+        json: args.has("j"),
+        json_int: args.has("json-int"),
         fields: args.text("o"),
         ascending: args.texts("s"),
         descending: args.texts("S"),
@@ -208,12 +216,32 @@ pub(super) fn run(
         };
         order.iter().map(one).find(|found| found.is_ne()).unwrap_or(Ordering::Equal)
     });
+    if options.json {
+        return console.line(&as_json(call, name, &lines, (&fields, options)).to_string());
+    }
     let columns: Vec<Column> = fields.iter().map(|field| field.column()).collect();
     let rows: Vec<Row> = lines
         .iter()
         .map(|line| Row::new(fields.iter().map(|field| line.cell(*field, options.exact)).collect()))
         .collect();
     Ok(table::print(console.out(), &columns, &rows, options.scripted)?)
+}
+
+/// `{"datasets":{"tank/fs":{"name":"tank/fs","owners":[{"type":"POSIX User","name":"root",…}]}}}` in the frame of OpenZFS.
+fn as_json(call: &Call, dataset: &str, lines: &[Line], (fields, options): (&[Field], &Options)) -> Value {
+    let raw = options.exact || options.json_int;
+    let owner = |line: &Line| -> Value {
+        let cells = fields.iter().map(|field| {
+            let cell = line.cell(*field, raw);
+            let is_number = options.json_int && !matches!(field, Field::Type | Field::Name);
+            (field.heading().to_lowercase(), json::scalar(&cell, is_number))
+        });
+        Value::Object(cells.collect())
+    };
+    let owners: Vec<Value> = lines.iter().map(owner).collect();
+    let mut datasets = Map::new();
+    datasets.insert(dataset.to_owned(), json!({ "name": dataset, "owners": owners }));
+    json::envelope(&call.command.called(), "datasets", datasets)
 }
 
 fn invalid(word: &str, option: &str, all: &[&str]) -> Failure {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use format::Guid;
 use format::config::PoolState;
 use pool::known::KnownPool;
 use pool::props::names;
@@ -10,9 +11,9 @@ use pool::props::pool::{self as props, Moment};
 use pool::{Found, MissingLogs, Pool};
 
 use super::Call;
+use super::import_checks::{self, Allowed};
 use super::import_places;
 use super::importable;
-use super::missing_logs::missing_logs;
 use super::recovery::{self, Recovery};
 use crate::args::assignment;
 use crate::args::{Parsed, flag, property, value};
@@ -20,7 +21,7 @@ use crate::client;
 use crate::command::{Command, Run, Typed};
 use crate::config;
 use crate::connect;
-use crate::messages::{Action, Failure, plain, reason};
+use crate::messages::{Action, Failure, reason};
 use crate::open::NotOpen;
 use crate::out::Console;
 use crate::state;
@@ -31,10 +32,10 @@ pub static COMMAND: Command = Command {
     name: "import",
     about: "lists pools on devices, or takes them into use",
     syntax: &[
-        "import [-D] [-d DIRECTORY|DEVICE]…|[-c CACHEFILE]",
-        "import -a [-DflmN] [-F [-nTX]] [-c CACHEFILE|-d DIRECTORY|DEVICE] [-o MOUNTOPTIONS] [-o PROPERTY=VALUE]… \
+        "import [-D] [-j] [-d DIRECTORY|DEVICE]…|[-c CACHEFILE]",
+        "import -a [-DfjlmN] [-F [-nTX]] [-c CACHEFILE|-d DIRECTORY|DEVICE] [-o MOUNTOPTIONS] [-o PROPERTY=VALUE]… \
          [-R ROOT] [-s] [--rewind-to-checkpoint]",
-        "import [-Dflmt] [-F [-nTX]] [-c CACHEFILE|-d DIRECTORY|DEVICE] [-o MOUNTOPTIONS] [-o PROPERTY=VALUE]… \
+        "import [-Dfjlmt] [-F [-nTX]] [-c CACHEFILE|-d DIRECTORY|DEVICE] [-o MOUNTOPTIONS] [-o PROPERTY=VALUE]… \
          [-R ROOT] [-s] [--rewind-to-checkpoint] POOL|ID [NEWPOOL]",
     ],
     examples: &[
@@ -61,6 +62,7 @@ pub static COMMAND: Command = Command {
         property("o", "sets a property or mount options; may be repeated"),
         value("R", "mounts below this folder; the pool is not remembered after export"),
         flag("rewind-to-checkpoint", "at its checkpoint"),
+        flag("j|json", "prints JSON"),
     ],
     run: Run::Here(run),
     ..Command::ZPOOL
@@ -81,6 +83,7 @@ struct Options {
     properties: Vec<String>,
     altroot: Option<String>,
     checkpoint: bool,
+    json: bool,
 }
 
 fn read(args: &Parsed) -> Options {
@@ -103,6 +106,7 @@ fn read(args: &Parsed) -> Options {
         properties: args.texts("o"),
         altroot: args.text("R"),
         checkpoint: args.has("rewind-to-checkpoint"),
+        json: args.has("j"),
     }
 }
 
@@ -133,6 +137,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if call.options.load_keys && call.options.unmounted {
         return Err(Failure::usage("-l is incompatible with -N"));
     }
+    if call.options.json {
+        console.expect_json();
+    }
     let recovery = Recovery::of(&call.options.recovery)?;
     let wanted = match read_options(call)? {
         Ok(wanted) => Wanted { recovery, to_checkpoint: call.options.checkpoint, ..wanted },
@@ -157,9 +164,14 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     found.retain(|pool| (pool.config.state == PoolState::Destroyed) == destroyed);
     found.sort_by(|a, b| (&a.config.name, a.config.pool_guid.0).cmp(&(&b.config.name, b.config.pool_guid.0)));
     let pools = Pools { known, found, wanted };
-    match pattern {
-        None => import_all(call, pools, console),
-        Some(pattern) => import_named(call, &pools, (pattern, new_name), console),
+    let imported = match pattern {
+        None if !call.options.all => return list(call, pools, console),
+        None => import_all(call, pools, console)?,
+        Some(pattern) => import_named(call, &pools, (pattern, new_name), console)?,
+    };
+    match call.options.json {
+        true => console.object(&importable::imported(&imported)?),
+        false => Ok(()),
     }
 }
 
@@ -172,44 +184,63 @@ struct Pools {
     wanted: Wanted,
 }
 
-/// Imports all pools that were found, or lists them.
-fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Result<(), Failure> {
+/// Lists the pools that could be imported.
+fn list(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Result<(), Failure> {
+    let Pools { known, mut found, .. } = pools;
+    found.retain(|pool| !is_known(&known, pool));
+    if call.options.json {
+        console.object(&importable::as_json(&found))?;
+    }
+    if found.is_empty() {
+        return none_available(call, &known, console);
+    }
+    why_none(call, &known, false, console);
+    found.iter().flat_map(|pool| &pool.copies).for_each(|copy| import_places::tell(copy, console));
+    if call.options.json { Ok(()) } else { importable::list(console, &found) }
+}
+
+/// Says that there is no pool to import, and why.
+fn none_available(call: &Typed<Options>, known: &[KnownPool], console: &mut Console) -> Result<(), Failure> {
+    console.note("no pools available to import");
+    if why_none(call, known, true, console) { Err(Failure::Ended(1)) } else { Ok(()) }
+}
+
+/// Imports all pools that were found. Gives those that are imported now.
+fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Result<Vec<Guid>, Failure> {
     let Pools { known, mut found, wanted } = pools;
     let known = known.as_slice();
     found.retain(|pool| !is_known(known, pool));
-    if call.options.all && resume(call, known, &wanted, console)? && found.is_empty() {
-        return Ok(());
-    }
+    let resumed = resume(call, known, &wanted, console)?;
     if found.is_empty() {
-        console.note("no pools available to import");
-        return if why_none(call, known, true, console) { Err(Failure::Ended(1)) } else { Ok(()) };
+        return match resumed {
+            Some(imported) => Ok(imported),
+            None => none_available(call, known, console).map(|()| Vec::new()),
+        };
     }
     why_none(call, known, false, console);
-    if !call.options.all {
-        found.iter().flat_map(|pool| &pool.copies).for_each(|copy| import_places::tell(copy, console));
-        return importable::list(console, &found);
-    }
+    let mut imported = resumed.unwrap_or_default();
     for pool in &found {
-        if let Err(failure) = import_one(call, pool, None, &wanted, console) {
-            console.complain(failure)?;
+        match import_one(call, pool, None, &wanted, console) {
+            Ok(guid) => imported.extend(guid),
+            Err(failure) => console.complain(failure)?,
         }
     }
-    Ok(())
+    Ok(imported)
 }
 
-/// Imports the pool with a name or guid.
+/// Imports the pool with a name or guid. Gives the one that is imported now.
 fn import_named(
     call: &Typed<Options>,
     pools: &Pools,
     (pattern, new_name): (&str, Option<&str>),
     console: &mut Console,
-) -> Result<(), Failure> {
+) -> Result<Vec<Guid>, Failure> {
     let Pools { known, found, wanted } = pools;
     let same = |pool: &&KnownPool| pool.name == *pattern || pool.guid.0.to_string() == *pattern;
     if let Some(pool) = known.iter().find(same).filter(|_| new_name.is_none())
-        && resume(call, std::slice::from_ref(pool), wanted, console)?
+        && let Some(imported) = resume(call, std::slice::from_ref(pool), wanted, console)?
     {
-        return Ok(());
+        return Ok(imported);
     }
     if let Some(other) = known.iter().find(|pool| pool.name == *new_name.unwrap_or(pattern)) {
         let here =
@@ -231,7 +262,7 @@ fn import_named(
             Err(Action::Import(pattern).failed(reason::NO_POOL_AVAILABLE))
         }
         [pool] if is_known(known, pool) => Err(name_taken(pattern)),
-        [pool] => import_one(call, pool, new_name, wanted, console),
+        [pool] => Ok(import_one(call, pool, new_name, wanted, console)?.into_iter().collect()),
         _ => Err(Action::Import(pattern)
             .failed("more than one matching pool")
             .hint("import by numeric ID instead")),
@@ -356,13 +387,14 @@ fn why_none(call: &Typed<Options>, known: &[KnownPool], folders: bool, console: 
     named.filter(is_bad).count() > 0
 }
 
+/// Imports a pool that was found. Gives its guid, unless it was only said how that could be done.
 fn import_one(
     call: &Typed<Options>,
     found: &Found,
     new_name: Option<&str>,
     wanted: &Wanted,
     console: &mut Console,
-) -> Result<(), Failure> {
+) -> Result<Option<Guid>, Failure> {
     let old = found.config.name.as_str();
     let name = new_name.unwrap_or(old);
     let action = match new_name {
@@ -378,7 +410,8 @@ fn import_one(
     if claim.is_none() || state::known().read().map_err(NotOpen::from)?.iter().any(|pool| pool.name == name) {
         return Err(if new_name.is_some() { action.failed(reason::POOL_EXISTS) } else { name_taken(old) });
     }
-    check_free(call, found, action, console)?;
+    let allowed = Allowed { force: call.options.force, without_logs: call.options.without_logs };
+    import_checks::check_free(found, allowed, action, console)?;
     import_places::choose(found, action, console)?;
     let temporary = call.options.temporary && new_name.is_some();
     let options = pool::Options {
@@ -393,7 +426,7 @@ fn import_one(
         },
         ..config::options().map_err(NotOpen::from)?
     };
-    let Some(pool) = open_once(found, options, wanted, action, console)? else { return Ok(()) };
+    let Some(pool) = open_once(found, options, wanted, action, console)? else { return Ok(None) };
     let guid = pool.guid();
     settle(call, pool, name, wanted, console).map_err(|error| action.failed(error))?;
     let devices = found.devices.values().map(|path| state::absolute(path)).collect();
@@ -409,48 +442,7 @@ fn import_one(
     };
     state::known().enter(known).map_err(NotOpen::from)?;
     drop(claim);
-    start(call, name, console)
-}
-
-/// Refuses a pool that another machine uses, or that lacks devices.
-fn check_free(
-    call: &Typed<Options>,
-    found: &Found,
-    action: Action,
-    console: &mut Console,
-) -> Result<(), Failure> {
-    let config = &found.config;
-    // Of a pool that this machine used the heartbeats show whether another program, like the kernel, uses it.
-    let is_own =
-        config.hostid == 0 || found.has_heartbeats && config.hostid == u64::from(storage::host::hostid());
-    if config.state == PoolState::Active && !is_own && !call.options.force {
-        let host = config.hostname.as_deref().unwrap_or("<unknown>");
-        return Err(action
-            .failed(reason::USED_ELSEWHERE)
-            .hint(format!("Last accessed by {host} (hostid={:x})", config.hostid))
-            .hint("The pool can be imported, use 'zpool import -f' to import the pool."));
-    }
-    if found.is_complete() {
-        return Ok(());
-    }
-    let logs = missing_logs(found);
-    if logs.is_empty() {
-        return Err(unavailable(found, action));
-    }
-    if call.options.without_logs {
-        return Ok(());
-    }
-    console.line("The devices below are missing or corrupted, use '-m' to import the pool anyway:")?;
-    logs.iter().try_for_each(|name| console.line(&format!("\t    {name} [log]")))?;
-    console.line("")?;
-    Err(action.failed(reason::DEVICE_UNAVAILABLE))
-}
-
-/// Another machine holds a pool with `multihost` on. `-f` does not help.
-fn active_elsewhere(action: Action, host: &str, hostid: u64) -> Failure {
-    action
-        .failed(format!("pool is imported on host '{}' (hostid={hostid:x}).", plain(host)))
-        .hint("Export the pool on the other system, then run 'zpool import'.")
+    start(call, name, console).map(|()| Some(guid))
 }
 
 /// Opens a pool at the state that is wanted, and replays its intent logs. Gives nothing if all is said already.
@@ -474,7 +466,7 @@ fn open_once(
     let pool = match Pool::import(found, options.clone()) {
         Ok(pool) => pool,
         Err(pool::Error::ActiveElsewhere { host, hostid }) => {
-            return Err(active_elsewhere(action, &host, hostid));
+            return Err(import_checks::active_elsewhere(action, &host, hostid));
         }
         Err(error) => return Err(recovery::explain(found, &options, action, error, console)?),
     };
@@ -509,16 +501,6 @@ fn settle(
     pool.export()
 }
 
-/// Devices that the pool cannot do without are not there.
-fn unavailable(found: &Found, action: Action) -> Failure {
-    let mut failure = action.failed(reason::DEVICE_UNAVAILABLE);
-    let needed = found.needed();
-    if !needed.is_empty() {
-        failure = failure.hint(format!("cenote: missing: {}", needed.join(", ")));
-    }
-    failure
-}
-
 /// Starts the server of an imported pool, with the mount options that stand among the properties of `-o`.
 fn start(call: &Typed<Options>, name: &str, console: &mut Console) -> Result<(), Failure> {
     let given: Vec<&str> =
@@ -542,28 +524,29 @@ pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) ->
     }
 }
 
-/// Starts missing servers of imported pools: those that died, or all after a reboot. Returns whether there was any. If the
-/// command says how the pools are to be opened, they are imported anew.
+/// Starts missing servers of imported pools: those that died, or all after a reboot. Gives those that were started; `None` if
+/// none was missing. If the command says how the pools are to be opened, they are imported anew.
 fn resume(
     call: &Typed<Options>,
     pools: &[KnownPool],
     wanted: &Wanted,
     console: &mut Console,
-) -> Result<bool, Failure> {
-    let mut any = false;
+) -> Result<Option<Vec<Guid>>, Failure> {
+    let mut started = None;
     for pool in pools {
         if connect::is_used() && client::server_of(&pool.name, call.around)?.is_none() {
-            any = true;
+            let started: &mut Vec<Guid> = started.get_or_insert_default();
             let outcome = match says_how(call, wanted) {
                 true => import_anew(call, pool, wanted, console),
                 false => start(call, &pool.name, console),
             };
-            if let Err(failure) = outcome {
-                console.complain(failure)?;
+            match outcome {
+                Ok(()) => started.push(pool.guid),
+                Err(failure) => console.complain(failure)?,
             }
         }
     }
-    Ok(any)
+    Ok(started)
 }
 
 /// Whether the command says how a pool is to be opened, or at which state.
@@ -587,7 +570,7 @@ fn import_anew(
         return Err(Action::Import(&known.name).failed(reason::NO_POOL_AVAILABLE));
     };
     state::known().forget(known.guid).map_err(NotOpen::from)?;
-    let outcome = import_one(call, found, None, wanted, console);
+    let outcome = import_one(call, found, None, wanted, console).map(|_| ());
     let listed = state::known().read().map_err(NotOpen::from)?;
     if !listed.iter().any(|pool| pool.guid == known.guid) {
         state::known().enter(known.clone()).map_err(NotOpen::from)?;

@@ -7,12 +7,14 @@ use std::io::Write;
 
 use format::config::VERSION_FEATURES;
 use format::features;
+use serde_json::{Value, json};
 
 use super::Call;
 use super::pools_named::pools_named;
 use crate::args::{Parsed, flag, value};
 use crate::client;
 use crate::command::{Command, Run, Subjects, Targets, Typed, Visitors};
+use crate::json;
 use crate::messages::{Action, Failure};
 use crate::open::{self, Intent};
 use crate::out::Console;
@@ -21,16 +23,17 @@ use crate::out::Console;
 pub static COMMAND: Command = Command {
     name: "upgrade",
     about: "shows or enables features",
-    syntax: &["upgrade [-v]", "upgrade [-V VERSION] -a|POOL…"],
+    syntax: &["upgrade [-v] [-j]", "upgrade [-V VERSION] -a|POOL…"],
     examples: &["zpool upgrade", "zpool upgrade -v", "zpool upgrade tank"],
     options: &[
         flag("a", "in all pools"),
         flag("v", "lists the features there are"),
         value("V", "to this legacy version"),
+        flag("j|json", "prints JSON"),
     ],
     targets: Targets::Of(targets),
     gathers: true,
-    visitors: Some(Visitors { operands: Subjects::None, options: &[] }),
+    visitors: Some(Visitors { operands: Subjects::None, options: &["j"] }),
     run: Run::Here(run),
     ..Command::ZPOOL
 };
@@ -40,10 +43,11 @@ struct Options {
     all: bool,
     verbose: bool,
     version: Option<String>,
+    json: bool,
 }
 
 fn read(args: &Parsed) -> Options {
-    Options { all: args.has("a"), verbose: args.has("v"), version: args.text("V") }
+    Options { all: args.has("a"), verbose: args.has("v"), version: args.text("V"), json: args.has("j") }
 }
 
 fn targets(call: &Call) -> Result<Vec<String>, Failure> {
@@ -74,6 +78,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     };
     if lacks_sense(call) {
         return Err(Failure::usage("too many arguments"));
+    }
+    if call.options.json {
+        return as_json(call, console);
     }
     let is_part = call.around.served.as_ref().is_some_and(|served| served.whole().is_some());
     if !is_part {
@@ -191,9 +198,12 @@ pub(super) fn missing_features(session: &open::Session) -> Vec<&'static features
     wanted.into_iter().filter(missing).filter(|feature| !feature.no_upgrade).collect()
 }
 
-/// What could be upgraded.
-fn upgradable(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
-    let (mut legacy, mut lacking) = (Vec::new(), Vec::new());
+/// A pool: its name, its version, and the features that it could be given.
+type Standing = (String, u64, Vec<&'static features::Feature>);
+
+/// How all pools stand. Those that cannot be opened are complained about.
+fn standing(call: &Typed<Options>, console: &mut Console) -> Result<Vec<Standing>, Failure> {
+    let mut all = Vec::new();
     for usable in open::usable(call.around)? {
         let name = usable.name.clone();
         let session = match open::open(usable, Intent::Read) {
@@ -204,13 +214,50 @@ fn upgradable(call: &Typed<Options>, console: &mut Console) -> Result<(), Failur
             }
         };
         let version = session.pool().info().config.version;
+        let missing = if version < VERSION_FEATURES { Vec::new() } else { missing_features(&session) };
+        all.push((name, version, missing));
+    }
+    Ok(all)
+}
+
+/// What could be upgraded, or what there is, in the frame of OpenZFS, which has no JSON for it itself.
+fn as_json(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
+    if call.options.all || !call.args.operands.is_empty() {
+        return Err(Failure::usage("-j can only be used without pools"));
+    }
+    if call.options.verbose {
+        let feature = |feature: &features::Feature| {
+            json!({
+                "name": feature.name,
+                "guid": feature.guid,
+                "read_only_compatible": feature.read_only_compatible,
+                "description": feature.description,
+            })
+        };
+        let known: Vec<Value> = features::ALL.iter().map(feature).collect();
+        let legacy =
+            LEGACY.iter().zip(1..).map(|(what, version)| json!({ "version": version, "description": what }));
+        let legacy: Vec<Value> = legacy.collect();
+        let version = json::version("zpool upgrade");
+        let all = json!({ "output_version": version, "features": known, "legacy_versions": legacy });
+        return console.line(&all.to_string());
+    }
+    let object = |(name, version, missing): Standing| {
+        let missing: Vec<&str> = missing.iter().map(|feature| feature.name).collect();
+        (name.clone(), json!({ "name": name, "version": version, "missing_features": missing }))
+    };
+    let pools = standing(call, console)?.into_iter().map(object).collect();
+    console.line(&json::envelope("zpool upgrade", "pools", pools).to_string())
+}
+
+/// What could be upgraded.
+fn upgradable(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
+    let (mut legacy, mut lacking) = (Vec::new(), Vec::new());
+    for (name, version, missing) in standing(call, console)? {
         if version < VERSION_FEATURES {
             legacy.push((version, name));
-        } else {
-            let missing = missing_features(&session);
-            if !missing.is_empty() {
-                lacking.push((name, missing));
-            }
+        } else if !missing.is_empty() {
+            lacking.push((name, missing));
         }
     }
     if legacy.is_empty() {

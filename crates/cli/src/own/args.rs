@@ -137,6 +137,9 @@ pub struct Tar {
     /// Unpack a stream from standard input into the folder at the place.
     #[arg(short = 'x', long)]
     pub extract: bool,
+    /// With -x: one JSON object with what was unpacked.
+    #[arg(long, conflicts_with = "create")]
+    pub json: bool,
     /// A place in a pool: a dataset or a snapshot, and a path in it (without one, its root).
     #[arg(value_name = "DATASET[@SNAPSHOT][:/PATH]", value_parser = read_path())]
     pub place: PoolPath,
@@ -293,6 +296,9 @@ pub struct Serve {
     /// Mount with these options, as zfs mount -o has them (ro,noexec).
     #[arg(long, value_name = "LIST")]
     pub options: Option<String>,
+    /// With --background: one JSON object with what is mounted.
+    #[arg(long, requires = "background")]
+    pub json: bool,
     /// Report on standard output, which the parent process reads.
     #[arg(long, hide = true)]
     pub ready: bool,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pool::props::names;
+use serde_json::{Value, json};
 use server::Runtime;
 
 use super::Serve;
@@ -27,11 +28,12 @@ pub fn run(
 ) -> Result<(), Failure> {
     let name = args.pool.as_str();
     names::check_pool(name, false).map_err(|error| Action::Open(name).failed(error))?;
-    if args.background && args.no_mount {
-        return start_unmounted(name, around, console);
-    }
     if args.background {
-        return start(name, true, args.options.as_deref(), around, console);
+        match args.no_mount {
+            true => start_unmounted(name, around, console)?,
+            false => start(name, true, args.options.as_deref(), around, console)?,
+        }
+        return if args.json { console.line(&as_json(name, around).to_string()) } else { Ok(()) };
     }
     let usable = open::find(name, around)?;
     let options = open::options(&usable).map_err(NotOpen::from)?;
@@ -49,4 +51,14 @@ pub fn run(
         server::ServeError::Pool(source) => NotOpen::Failed { name: name.to_owned(), source }.into(),
         error => Action::Open(name).failed(error),
     })
+}
+
+/// The pool and what is mounted of it.
+fn as_json(name: &str, around: &Surroundings) -> Value {
+    let all = open::mounted(around);
+    let own = all.iter().filter(|mount| open::pool_of(&mount.dataset) == name);
+    let mounts =
+        own.map(|mount| json!({ "dataset": mount.dataset, "mountpoint": mount.point.display().to_string() }));
+    let mounts: Vec<Value> = mounts.collect();
+    json!({ "schema": 1, "pool": name, "mounts": mounts })
 }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use pool::props::number::{nice, nice_time};
+use serde_json::{Map, Value};
 use storage::{IoStats, IoTimes, Purpose};
 
 use crate::compat::pool_values::Space;
+use crate::json;
 
 /// Counters of one leaf, or of several together.
 #[derive(Clone, Debug, Default)]
@@ -48,10 +50,21 @@ impl Look {
     }
 }
 
+/// Blanks before a column.
+const GAP: usize = 2;
+
 /// Neighbouring columns under one title.
 pub struct Group {
     pub title: &'static str,
     pub names: &'static [&'static str],
+}
+
+impl Group {
+    /// How much room it takes with columns of this width, with the gap before each.
+    pub fn room(&self, width: usize) -> usize {
+        let names = self.names.iter().map(|name| name.len().max(width) + GAP);
+        names.sum::<usize>().max(self.title.len() + GAP)
+    }
 }
 
 const READ_WRITE: &[&str] = &["read", "write"];
@@ -85,28 +98,79 @@ const QUEUES: [Group; 7] = [
     group("rebuildq_write", QUEUE),
 ];
 
+/// The groups that a narrow terminal does without, the least important first.
+const RANK: [&str; 15] = [
+    "rebuildq_write",
+    "rebuild",
+    "trimq_write",
+    "trim",
+    "scrubq_read",
+    "scrub",
+    "asyncq_write",
+    "asyncq_read",
+    "syncq_write",
+    "syncq_read",
+    "asyncq_wait",
+    "syncq_wait",
+    "disk_wait",
+    "capacity",
+    "total_wait",
+];
+
 /// Which columns are shown.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Columns {
     /// `-l`.
     pub latency: bool,
     /// `-q`.
     pub queues: bool,
+    /// Titles of groups that the terminal is too narrow for.
+    pub left_out: Vec<&'static str>,
 }
 
 impl Columns {
-    fn groups(self) -> impl Iterator<Item = &'static Group> {
+    /// All groups that were asked for.
+    fn asked(&self) -> impl Iterator<Item = &'static Group> + use<> {
         let when = |wanted: bool, groups: &'static [Group]| if wanted { groups } else { &[] };
         USUAL.iter().chain(when(self.latency, &LATENCY)).chain(when(self.queues, &QUEUES))
     }
 
+    fn groups(&self) -> impl Iterator<Item = &'static Group> {
+        self.asked().filter(|group| !self.left_out.contains(&group.title))
+    }
+
     /// How many.
-    pub fn count(self) -> usize {
+    pub fn count(&self) -> usize {
         self.groups().map(|group| group.names.len()).sum()
     }
 
+    /// The same without the groups that make the table wider than `room`, with columns of this width.
+    #[must_use]
+    pub fn within(mut self, room: usize, width: usize) -> Columns {
+        for title in RANK {
+            if self.groups().map(|group| group.room(width)).sum::<usize>() <= room {
+                break;
+            }
+            if self.asked().any(|group| group.title == title) {
+                self.left_out.push(title);
+            }
+        }
+        self
+    }
+
+    /// The cells by group and name.
+    pub fn object(&self, cells: &[String], as_int: bool) -> Map<String, Value> {
+        let mut cells = cells.iter();
+        let group = |group: &Group| {
+            let named = group.names.iter().zip(cells.by_ref());
+            let named = named.map(|(name, cell)| ((*name).to_owned(), json::scalar(cell, as_int)));
+            (group.title.to_owned(), Value::Object(named.collect()))
+        };
+        self.groups().map(group).collect()
+    }
+
     /// The two lines of headings, `name` above the names.
-    pub fn headings(self, name: &str, name_width: usize, width: usize) -> [String; 2] {
+    pub fn headings(&self, name: &str, name_width: usize, width: usize) -> [String; 2] {
         [
             titles("", name_width, width, self.groups()),
             names(name, name_width, width, self.groups().flat_map(|group| group.names)),
@@ -114,7 +178,7 @@ impl Columns {
     }
 
     /// The cells of what was counted in the time `since`; its space where it has its own.
-    pub fn cells(self, space: Option<Space>, counted: &Counted, since: Duration, look: Look) -> Vec<String> {
+    pub fn cells(&self, space: Option<Space>, counted: &Counted, since: Duration, look: Look) -> Vec<String> {
         // A rate of less than a second's time would say more than it knows.
         let seconds = since.as_secs_f64().max(1.0);
         let rate = |n: u64| look.number((n as f64 / seconds) as u64);
@@ -138,7 +202,9 @@ impl Columns {
             let both = times.pending.iter().zip(&times.active).chain([(&0, &0)]);
             cells.extend(both.flat_map(|(pending, active)| [look.number(*pending), look.number(*active)]));
         }
-        cells
+        let titles = self.asked().flat_map(|group| group.names.iter().map(|_| group.title));
+        let kept = cells.into_iter().zip(titles).filter(|(_, title)| !self.left_out.contains(title));
+        kept.map(|(cell, _)| cell).collect()
     }
 }
 
@@ -192,7 +258,7 @@ mod tests {
 
     #[test]
     fn headings_stand_as_recorded() {
-        let all = Columns { latency: true, queues: true };
+        let all = Columns { latency: true, queues: true, left_out: Vec::new() };
         let [titles, names] = all.headings("pool", 10, 5);
         assert_eq!(
             titles,
@@ -202,7 +268,7 @@ mod tests {
         );
         assert!(names.starts_with("pool        alloc   free   read  write   read  write   read  write"));
         assert!(names.ends_with("wait   wait   wait   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ"));
-        let few = Columns { latency: false, queues: false };
+        let few = Columns::default();
         assert_eq!(few.headings("pool", 10, 5)[0], "              capacity     operations     bandwidth ");
         assert_eq!(few.headings("pool", 10, 15)[0].len(), 10 + 6 * 17);
         assert_eq!(ruler(10, 5, few.count()), "----------  -----  -----  -----  -----  -----  -----");
@@ -212,7 +278,7 @@ mod tests {
     fn there_is_a_cell_for_every_column() {
         let look = Look { exact: false, tabs: false };
         for (latency, queues) in [(false, false), (true, false), (false, true), (true, true)] {
-            let columns = Columns { latency, queues };
+            let columns = Columns { latency, queues, left_out: Vec::new() };
             let cells = columns.cells(None, &Counted::default(), Duration::from_secs(1), look);
             assert_eq!(cells.len(), columns.count());
             assert_eq!((cells[0].as_str(), cells[2].as_str()), ("-", "0"));
@@ -227,9 +293,30 @@ mod tests {
         counted.times.total[0].buckets[20] = 3;
         counted.times.pending[3] = 7;
         let look = Look { exact: false, tabs: false };
-        let columns = Columns { latency: true, queues: true };
+        let columns = Columns { latency: true, queues: true, left_out: Vec::new() };
         let cells = columns.cells(None, &counted, Duration::from_secs(10), look);
         assert_eq!((cells[2].as_str(), cells[6].as_str(), cells[7].as_str()), ("3", "3ms", "-"));
         assert_eq!(cells[17 + 2 * 3], "7");
+    }
+
+    #[test]
+    fn groups_are_left_out_by_rank_until_the_rest_fits() {
+        let all = Columns { latency: true, queues: true, left_out: Vec::new() };
+        let look = Look { exact: false, tabs: false };
+        for (room, count) in [(500, 31), (221, 31), (220, 29), (70, 10), (42, 6), (28, 4), (0, 4)] {
+            let columns = all.clone().within(room, look.width());
+            assert_eq!(columns.count(), count, "{room}");
+            let cells = columns.cells(None, &Counted::default(), Duration::from_secs(1), look);
+            assert_eq!(cells.len(), count);
+            let [titles, names] = columns.headings("pool", 10, look.width());
+            assert!(titles.len().max(names.len()) <= 10 + room.max(28), "{room}");
+        }
+        let cells = all.cells(None, &Counted::default(), Duration::from_secs(1), look);
+        let object = all.object(&cells, true);
+        assert_eq!(
+            (object["operations"]["read"].as_u64(), object["scrub"]["wait"].as_str()),
+            (Some(0), Some("-"))
+        );
+        assert_eq!(object.len(), 17);
     }
 }

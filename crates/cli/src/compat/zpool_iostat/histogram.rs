@@ -1,10 +1,22 @@
 //! `zpool iostat -w` and `-r`: how long requests took, and how large they were.
 
+use serde_json::{Map, Value};
 use storage::{IoTimes, SIZE_BUCKETS, TIME_BUCKETS};
 
 use super::columns::{Group, Look, PURPOSES, names, ruler, titles};
+use crate::json;
 use crate::messages::Failure;
 use crate::out::Console;
+
+/// Whose histogram it is, and how much room there is for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    pub name: &'a str,
+    /// How wide the column of names is.
+    pub name_width: usize,
+    /// Columns of the terminal; `None` for as many as it takes.
+    pub room: Option<usize>,
+}
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +30,15 @@ pub enum Histogram {
 const READ_WRITE: &[&str] = &["read", "write"];
 const KINDS: &[&str] = &["ind", "agg"];
 
-const LATENCY: [Group; 4] = [
+/// Groups without a title are columns of their own: what they wait for is only their queue.
+const LATENCY: [Group; 7] = [
     Group { title: "total_wait", names: READ_WRITE },
     Group { title: "disk_wait", names: READ_WRITE },
     Group { title: "syncq_wait", names: READ_WRITE },
     Group { title: "asyncq_wait", names: READ_WRITE },
+    Group { title: "", names: &["scrub"] },
+    Group { title: "", names: &["trim"] },
+    Group { title: "", names: &["rebuild"] },
 ];
 
 const SIZES: [Group; 7] = [
@@ -43,20 +59,44 @@ impl Histogram {
         }
     }
 
-    fn titles(self) -> &'static [Group] {
+    fn groups(self) -> &'static [Group] {
         match self {
             Histogram::Latency => &LATENCY,
             Histogram::Sizes => &SIZES,
         }
     }
 
-    fn names(self) -> Vec<&'static str> {
-        let mut names: Vec<_> = self.titles().iter().flat_map(|group| group.names.iter().copied()).collect();
-        if self == Histogram::Latency {
-            // What these wait for is only their queue.
-            names.extend(["scrub", "trim", "rebuild"]);
-        }
-        names
+    /// How many groups fit into `room` with columns of this width. The last ones matter least.
+    fn fitting(self, room: Option<usize>, width: usize) -> usize {
+        let mut left = room.unwrap_or(usize::MAX);
+        let fits = |group: &&Group| {
+            let taken = group.room(width);
+            let has_room = taken <= left;
+            left = left.saturating_sub(taken);
+            has_room
+        };
+        self.groups().iter().take_while(fits).count().max(1)
+    }
+
+    /// The rows by what a bucket holds, and by group and name.
+    pub fn object(self, times: &IoTimes, look: Look, as_int: bool) -> Map<String, Value> {
+        let row = |(label, counts): (String, Vec<u64>)| {
+            let mut counts = counts.iter();
+            let mut row = Map::new();
+            for group in self.groups() {
+                let mut named = Map::new();
+                for (name, count) in group.names.iter().zip(counts.by_ref()) {
+                    named.insert((*name).to_owned(), json::scalar(&look.number(*count), as_int));
+                }
+                match group.title {
+                    "" => row.append(&mut named),
+                    title => drop(row.insert(title.to_owned(), Value::Object(named))),
+                }
+            }
+            (label, Value::Object(row))
+        };
+        let rows = self.rows(times, look).into_iter().map(row).collect();
+        Map::from_iter([(self.label().to_owned(), Value::Object(rows))])
     }
 
     /// The rows: what a bucket holds, and how often.
@@ -79,39 +119,49 @@ impl Histogram {
         }
     }
 
-    /// Prints the histogram of one pool or vdev.
+    /// Prints the histogram of one pool or vdev, with as many columns as fit into `room`. Gives the names of the others.
     ///
     /// # Errors
     /// Standard output is gone.
     pub fn print(
         self,
         console: &mut Console,
-        (name, name_width): (&str, usize),
+        frame: Frame<'_>,
         times: &IoTimes,
         look: Look,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<&'static str>, Failure> {
+        let Frame { name, name_width, room } = frame;
         let rows = self.rows(times, look);
         let cells = |counts: &[u64]| counts.iter().map(|n| look.number(*n)).collect::<Vec<_>>();
         if look.tabs {
-            return rows.iter().try_for_each(|(label, counts)| {
+            rows.iter().try_for_each(|(label, counts)| {
                 console.line(&format!("{label}\t{}", cells(counts).join("\t")))
-            });
+            })?;
+            return Ok(Vec::new());
         }
         let longest = rows.iter().flat_map(|(_, counts)| cells(counts)).map(|cell| cell.len()).max();
         let width = longest.unwrap_or(0).max(5);
         let labels = rows.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
         let name_width = labels.max(name_width);
-        let columns = self.names();
+        let fitting = self.fitting(room.map(|room| room.saturating_sub(name_width)), width);
+        let (shown, left_out) = self.groups().split_at(fitting);
+        let columns: Vec<&'static str> = shown.iter().flat_map(|group| group.names.iter().copied()).collect();
         let line = ruler(name_width, width, columns.len());
         console.line("")?;
-        console.line(&titles(name, name_width, width, self.titles().iter()))?;
+        let titled = shown.iter().filter(|group| !group.title.is_empty());
+        console.line(&titles(name, name_width, width, titled))?;
         console.line(&names(self.label(), name_width, width, columns.iter()))?;
         console.line(&line)?;
         for (label, counts) in &rows {
-            let cells = cells(counts).iter().map(|cell| format!("  {cell:>width$}")).collect::<String>();
+            let cells = cells(&counts[..columns.len()])
+                .iter()
+                .map(|cell| format!("  {cell:>width$}"))
+                .collect::<String>();
             console.line(&format!("{label:name_width$}{cells}"))?;
         }
-        console.line(&"-".repeat(line.len()))
+        console.line(&"-".repeat(line.len()))?;
+        let name = |group: &Group| if group.title.is_empty() { group.names[0] } else { group.title };
+        Ok(left_out.iter().map(name).collect())
     }
 }
 
@@ -120,9 +170,19 @@ mod tests {
     use super::*;
 
     fn printed(kind: Histogram, times: &IoTimes, tabs: bool) -> String {
+        printed_within(kind, (times, None), tabs)
+    }
+
+    fn printed_within(kind: Histogram, (times, room): (&IoTimes, Option<usize>), tabs: bool) -> String {
         let mut out = Vec::new();
         let mut console = Console::new(&mut out, Vec::new());
-        kind.print(&mut console, ("tank", 10), times, Look { exact: false, tabs }).expect("memory");
+        kind.print(
+            &mut console,
+            Frame { name: "tank", name_width: 10, room },
+            times,
+            Look { exact: false, tabs },
+        )
+        .expect("memory");
         console.flush().expect("memory");
         drop(console);
         String::from_utf8(out).expect("text")
@@ -165,5 +225,37 @@ mod tests {
         );
         let tabs = printed(Histogram::Sizes, &times, true);
         assert_eq!(tabs.lines().nth(4), Some("8K\t0\t0\t0\t0\t0\t0\t0\t9\t0\t0\t0\t0\t0\t0"));
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_left_out() {
+        let times = IoTimes::default();
+        for (kind, whole, left_out) in
+            [(Histogram::Sizes, 108, vec!["trim", "rebuild"]), (Histogram::Latency, 89, vec!["rebuild"])]
+        {
+            let widest = |room| {
+                let text = printed_within(kind, (&times, room), false);
+                text.lines().map(|line| line.trim_end().len()).max()
+            };
+            assert_eq!(
+                (widest(None), widest(Some(80)), widest(Some(whole))),
+                (Some(whole), Some(80), Some(whole))
+            );
+            let mut console = Console::new(Vec::new(), Vec::new());
+            let look = Look { exact: false, tabs: false };
+            let told = kind.print(
+                &mut console,
+                Frame { name: "tank", name_width: 10, room: Some(80) },
+                &times,
+                look,
+            );
+            assert_eq!(told.expect("memory"), left_out);
+        }
+        let mut times = IoTimes::default();
+        times.single[0][1] = 3;
+        let object = Histogram::Sizes.object(&times, Look { exact: true, tabs: false }, true);
+        assert_eq!(object["req_size"]["1024"]["sync_read"]["ind"].as_u64(), Some(3));
+        let object = Histogram::Latency.object(&times, Look { exact: true, tabs: false }, true);
+        assert_eq!(object["latency"]["1"]["rebuild"].as_u64(), Some(0));
     }
 }

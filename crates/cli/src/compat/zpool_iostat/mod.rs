@@ -2,17 +2,19 @@
 //!
 //! The counters are those of the process that holds the pool since it opened the pool: the pool's server, or this command.
 
+mod as_json;
 mod columns;
 mod histogram;
 mod operands;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use storage::{IoStats, IoTimes};
 
 use self::columns::{Columns, Counted, Look, ruler};
-use self::histogram::Histogram;
+use self::histogram::{Frame, Histogram};
 use self::operands::{Wanted, find, wanted};
 use super::Call;
 use super::pool_values::{PoolValues, Space};
@@ -30,8 +32,10 @@ use crate::out::Console;
 pub static COMMAND: Command = Command {
     name: "iostat",
     about: "shows what devices were asked for",
-    syntax: &["iostat [[-c SCRIPT[,…]]|[-lq]]|[-rw] [-T d|u] [-ghHLnpPvy] [[POOL…]|[POOL VDEV…]|[VDEV…]] \
-         [INTERVAL [COUNT]]"],
+    syntax: &[
+        "iostat [[-c SCRIPT[,…]]|[-lq]]|[-rw] [-T d|u] [-ghHLnpPvy] [--wide] [-j [--json-int]] [[POOL…]|[POOL VDEV…]|[VDEV…]] \
+         [INTERVAL [COUNT]]",
+    ],
     examples: &["zpool iostat tank", "zpool iostat -v tank 5 3"],
     options: &[
         flag("g", "vdevs by their guids"),
@@ -49,6 +53,9 @@ pub static COMMAND: Command = Command {
         flag("w", "waiting times as histograms"),
         value("c", "runs scripts for each vdev"),
         value("T", "a time stamp before each report: u seconds, d date"),
+        flag("wide", "all columns, however wide the terminal is"),
+        flag("j|json", "prints JSON, an object for each report"),
+        flag("json-int", "numbers without quotes in JSON"),
     ],
     targets: Targets::Of(pools),
     beside: Beside::Watches,
@@ -57,7 +64,7 @@ pub static COMMAND: Command = Command {
     scripts: Some(scripts::list),
     visitors: Some(Visitors {
         operands: Subjects::Pools,
-        options: &["g", "H", "n", "p", "P", "v", "l", "q", "r", "w", "y", "T"],
+        options: &["g", "H", "n", "p", "P", "v", "l", "q", "r", "w", "y", "T", "wide", "j", "json-int"],
     }),
     run: Run::Here(run),
     ..Command::ZPOOL
@@ -77,6 +84,9 @@ struct Options {
     waits: bool,
     scripts: Vec<String>,
     stamp: Option<String>,
+    wide: bool,
+    json: bool,
+    json_int: bool,
 }
 
 fn read(args: &Parsed) -> Options {
@@ -93,6 +103,9 @@ fn read(args: &Parsed) -> Options {
         waits: args.has("w"),
         scripts: args.texts("c"),
         stamp: args.text("T"),
+        wide: args.has("wide"),
+        json: args.has("j"),
+        json_int: args.has("json-int"),
     }
 }
 
@@ -109,6 +122,8 @@ struct Line {
     depth: usize,
     space: Option<Space>,
     leaves: Vec<u64>,
+    /// That of a vdev.
+    class: Option<Class>,
     /// It is a class of vdevs, of which nothing is counted.
     heading: bool,
 }
@@ -122,13 +137,14 @@ impl Line {
             depth,
             space: values.space_of(vdev),
             leaves: leaves(vdev),
+            class: Some(vdev.class),
             heading: false,
         }
     }
 
     fn heading(pool: &str, class: Class) -> Line {
         let (name, pool) = (class.heading().to_owned(), pool.to_owned());
-        Line { name, pool, path: None, depth: 0, space: None, leaves: Vec::new(), heading: true }
+        Line { name, pool, path: None, depth: 0, space: None, leaves: Vec::new(), class: None, heading: true }
     }
 }
 
@@ -158,6 +174,13 @@ struct Report {
     look: Look,
     columns: Columns,
     histogram: Option<Histogram>,
+    /// `-j`, and `--json-int`.
+    json: bool,
+    as_int: bool,
+    /// All columns, also on a narrow terminal.
+    wide: bool,
+    /// People were told which columns are left out.
+    has_told: Cell<bool>,
 }
 
 /// Runs `zpool iostat`.
@@ -174,6 +197,9 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         return Err(Failure::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
     }
     let scripts = Scripts::of(call, &call.options.scripts)?;
+    if scripts.is_some() && call.options.json {
+        return Err(Failure::usage("invalid option combination: -c and -j are mutually exclusive"));
+    }
     let histogram = match (call.options.waits, call.options.sizes) {
         (true, true) => return Err(Failure::usage("Only one of [-r|-w] can be passed at a time")),
         (true, false) => Some(Histogram::Latency),
@@ -184,12 +210,19 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         wanted: wanted(call, operands)?,
         naming: call.options.naming.or_variables(call),
         verbose: call.options.vdevs || scripts.is_some(),
-        look: Look { exact: call.options.exact, tabs: call.options.scripted },
-        columns: Columns { latency: call.options.latency, queues: call.options.queues },
+        look: Look { exact: call.options.exact || call.options.json_int, tabs: call.options.scripted },
+        columns: Columns { latency: call.options.latency, queues: call.options.queues, left_out: Vec::new() },
         histogram,
+        json: call.options.json,
+        as_int: call.options.json_int,
+        wide: call.options.wide,
+        has_told: Cell::new(false),
     };
     let mut watched: Vec<Watched> = report.wanted.pools.iter().map(|name| (name.clone(), None)).collect();
     if watched.is_empty() {
+        if call.options.json {
+            console.line(&report.as_json(&[]).to_string())?;
+        }
         if !call.options.scripted {
             console.note("no pools available");
             open::remark_foreign(console);
@@ -288,7 +321,11 @@ fn leaves(vdev: &VdevView) -> Vec<u64> {
 }
 
 /// The lines of a pool with what was counted for each, and in how much time.
-type Table = (Duration, Vec<(Line, Counted)>);
+struct Table {
+    pool: String,
+    since: Duration,
+    lines: Vec<(Line, Counted)>,
+}
 
 impl Report {
     /// One round.
@@ -318,15 +355,23 @@ impl Report {
                 (line, counted)
             };
             let lines = lines(view, &self.wanted, self.naming, self.verbose)?;
-            tables.push((since, lines.into_iter().map(counted).collect::<Vec<_>>()));
+            let lines = lines.into_iter().map(counted).collect();
+            tables.push(Table { pool: view.name.clone(), since, lines });
+        }
+        if self.json {
+            return console.line(&self.as_json(&tables).to_string());
         }
         let width = views.iter().map(|view| self.name_width(view)).max().unwrap_or(0).max(10);
         match self.histogram {
             Some(histogram) => {
-                let mut all = tables.iter().flat_map(|(_, table)| table).filter(|(line, _)| !line.heading);
-                all.try_for_each(|(line, counted)| {
-                    histogram.print(console, (&line.name, width), &counted.times, self.look)
-                })
+                let room = console.columns().filter(|_| !self.wide);
+                let all = tables.iter().flat_map(|table| &table.lines).filter(|(line, _)| !line.heading);
+                for (line, counted) in all {
+                    let frame = Frame { name: &line.name, name_width: width, room };
+                    let left_out = histogram.print(console, frame, &counted.times, self.look)?;
+                    self.tell_left_out(console, &left_out);
+                }
+                Ok(())
             }
             None => self.table(console, (&tables, width), headed, answers),
         }
@@ -346,20 +391,26 @@ impl Report {
         headed: bool,
         answers: &Answers,
     ) -> Result<(), Failure> {
-        let ruler = ruler(width, self.look.width(), self.columns.count()) + &answers.dashes();
+        let beside = width + answers.dashes().len();
+        let columns = match console.columns().filter(|_| !self.wide && !self.look.tabs) {
+            Some(all) => self.columns.clone().within(all.saturating_sub(beside), self.look.width()),
+            None => self.columns.clone(),
+        };
+        self.tell_left_out(console, &columns.left_out);
+        let ruler = ruler(width, self.look.width(), columns.count()) + &answers.dashes();
         let of_vdevs = !self.wanted.vdevs.is_empty();
         if headed {
             let name = if of_vdevs { "vdev" } else { "pool" };
-            let [titles, names] = self.columns.headings(name, width, self.look.width());
+            let [titles, names] = columns.headings(name, width, self.look.width());
             console.line(&titles)?;
             console.line(&(names + &answers.headings()))?;
             console.line(&ruler)?;
         }
-        for (since, table) in tables {
-            for (line, counted) in table {
+        for Table { since, lines, .. } in tables {
+            for (line, counted) in lines {
                 let cells = match line.heading {
-                    true => vec!["-".to_owned(); self.columns.count()],
-                    false => self.columns.cells(line.space, counted, *since, self.look),
+                    true => vec!["-".to_owned(); columns.count()],
+                    false => columns.cells(line.space, counted, *since, self.look),
                 };
                 // OpenZFS leaves a line empty where scripts read.
                 let text = match line.heading && self.look.tabs {
@@ -376,6 +427,13 @@ impl Report {
             console.line(&ruler)?;
         }
         Ok(())
+    }
+
+    /// Says once which columns the terminal is too narrow for.
+    fn tell_left_out(&self, console: &mut Console, left_out: &[&str]) {
+        if !left_out.is_empty() && !self.has_told.replace(true) {
+            console.explain(&format!("too narrow for {}: --wide shows all columns", left_out.join(", ")));
+        }
     }
 
     fn row(&self, line: &Line, cells: &[String], width: usize) -> String {
@@ -401,7 +459,16 @@ fn lines(view: &PoolView, wanted: &Wanted, naming: Naming, verbose: bool) -> Res
         // The work of cache devices does not count for the pool's own devices.
         let leaves = tree.iter().filter(|vdev| vdev.class != Class::Cache).flat_map(leaves).collect();
         let (name, pool) = (view.name.clone(), view.name.clone());
-        all.push(Line { name, pool, path: None, depth: 0, space: Some(whole), leaves, heading: false });
+        all.push(Line {
+            name,
+            pool,
+            path: None,
+            depth: 0,
+            space: Some(whole),
+            leaves,
+            class: None,
+            heading: false,
+        });
         if verbose {
             let mut last = Class::Normal;
             for vdev in &tree {

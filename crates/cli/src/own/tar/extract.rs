@@ -8,6 +8,7 @@ use std::io::{self, BufReader, IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use serde_json::json;
 use zpl::{Error, FileKind, Filesystem, NewNode, ObjectId, SetAttr, XattrMode};
 
 use super::archive::{Archive, Broken};
@@ -63,20 +64,64 @@ pub fn run(tar: &Tar, around: &Surroundings, console: &mut Console) -> Result<u8
         stop: &stop,
         folders: Vec::new(),
         buffer: vec![0; PIECE],
+        unpacked: Unpacked::default(),
     };
     let done = target.unpack(&mut Archive::new(stream), console);
     let settled = target.settle_folders();
+    let unpacked = std::mem::take(&mut target.unpacked);
     drop(target);
     drop(fs);
     let finished = pools.finish();
     if stop.asked() {
         finished?;
         console.remark("stopped: everything that was unpacked until then is complete");
+        unpacked.tell(tar, true, console)?;
         return Ok(stop.status());
     }
     done?;
     settled.map_err(refuse)?;
-    finished.map(|()| 0)
+    finished?;
+    unpacked.tell(tar, false, console).map(|()| 0)
+}
+
+/// What was unpacked, for `--json`.
+#[derive(Default)]
+struct Unpacked {
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    others: u64,
+    hard_links: u64,
+    bytes: u64,
+    errors: u64,
+}
+
+impl Unpacked {
+    fn add(&mut self, member: &Member) {
+        *match member.kind {
+            _ if member.linked.is_some() => &mut self.hard_links,
+            FileKind::Regular => &mut self.files,
+            FileKind::Directory => &mut self.directories,
+            FileKind::Symlink => &mut self.symlinks,
+            _ => &mut self.others,
+        } += 1;
+        if member.kind == FileKind::Regular && member.linked.is_none() {
+            self.bytes += member.sparse.unwrap_or(member.stored);
+        }
+    }
+
+    /// The summary, which has the names of that of `cp`.
+    fn tell(&self, tar: &Tar, stopped: bool, console: &mut Console) -> Result<(), Failure> {
+        let Unpacked { files, directories, symlinks, others, hard_links, bytes, errors } = self;
+        if !tar.json {
+            return Ok(());
+        }
+        let summary = json!({
+            "schema": 1, "files": files, "directories": directories, "symlinks": symlinks, "others": others,
+            "hard_links": hard_links, "bytes": bytes, "errors": errors, "stopped": stopped,
+        });
+        console.line(&summary.to_string())
+    }
 }
 
 /// Why a member is not made.
@@ -113,6 +158,7 @@ struct Target<'a> {
     /// Folders of members, whose modes and times are set when everything is in them.
     folders: Vec<(ObjectId, SetAttr)>,
     buffer: Vec<u8>,
+    unpacked: Unpacked,
 }
 
 /// The folders on the way to a member, and its own name.
@@ -144,8 +190,9 @@ impl Target<'_> {
                 console.note("names that begin with '/' are taken as below the target");
             }
             match self.make(&member, archive) {
-                Ok(()) => {}
+                Ok(()) => self.unpacked.add(&member),
                 Err(Refusal::Left(why)) => {
+                    self.unpacked.errors += 1;
                     console
                         .complain(Failure::refused(format!("cannot unpack '{shown}': {why}: left out")))?;
                 }
