@@ -38,7 +38,10 @@ pub(crate) fn of_words(line: &str, words: &[String], around: &Surroundings) -> O
         });
     }
     let is_there = |word: &str| names.iter().chain(&guids).any(|name| name == word);
-    let word = from_pool.find(|word| !is_there(word))?;
+    // 'zpool iostat' says of each word what it is: a pool or a device of another pool is spelt right.
+    let is_known =
+        |word: &str| line.contains(&format!("\t{word} (")) && !line.contains(&format!("\t{word} (unknown)"));
+    let word = from_pool.find(|word| !is_there(word) && !is_known(word))?;
     like(word, &names).map(|near| format!("did you mean '{near}'?"))
 }
 

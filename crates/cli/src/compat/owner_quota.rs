@@ -12,6 +12,7 @@ use pool::{Dataset, DatasetInfo, Pool};
 use zpl::{Amount, Filesystem};
 
 use super::dataset_value::{Refusal, Shown};
+use crate::suggest;
 
 /// Lists of the system, in the order of [`Owner`].
 const USERS: &str = "/etc/passwd";
@@ -54,6 +55,17 @@ fn seek(owner: Owner, key: &str, hit: impl Fn(&str, u64) -> bool) -> Option<(Str
         let asked = Command::new("getent").args(["--", base, key]).output().ok()?;
         find(&String::from_utf8_lossy(&asked.stdout))
     })
+}
+
+/// The line that says which user or group of the system a misspelt name probably means.
+pub fn meant(owners: &[Owner], who: &str) -> Option<String> {
+    let list = |owner: &Owner| match owner {
+        Owner::User => std::fs::read_to_string(USERS).ok(),
+        Owner::Group => std::fs::read_to_string(GROUPS).ok(),
+        Owner::Project => None,
+    };
+    let lists: Vec<String> = owners.iter().filter_map(list).collect();
+    suggest::meant(who, lists.iter().flat_map(|list| list.lines()).filter_map(entry).map(|(name, _)| name))
 }
 
 /// The name of a user or group, if it has one.
@@ -195,6 +207,8 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_those_of_the_system() {
+        assert_eq!(meant(&[Owner::User], "rooot").as_deref(), Some("did you mean 'root'?"));
+        assert_eq!((meant(&[Owner::Project], "rooot"), meant(&[Owner::User], "no such user")), (None, None));
         assert_eq!(id_of(Owner::User, "root"), Some(0));
         assert_eq!(id_of(Owner::Group, "4242"), Some(4242));
         assert_eq!(id_of(Owner::Project, "root"), None);

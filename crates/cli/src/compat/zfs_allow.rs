@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::changing::session;
-use super::owner_quota::{id_of, name_of};
+use super::owner_quota::{self, id_of, name_of};
 use super::select::dataset_failure;
 use crate::args::{Parsed, flag, property};
 use crate::command::{Command, Run, Targets};
@@ -210,6 +210,15 @@ fn order<'a>(
         for word in who.split(',') {
             let Some((kind, id)) = whom(word, options.users, options.groups) else {
                 console.line(&call.command.usage().replacen("usage:", "Usage:", 1))?;
+                let owners: &[Owner] = match (options.users, options.groups) {
+                    (true, false) => &[Owner::User],
+                    (false, true) => &[Owner::Group],
+                    _ => &[Owner::User, Owner::Group],
+                };
+                if let Some(more) = owner_quota::meant(owners, word) {
+                    console.flush()?;
+                    console.remark(&more);
+                }
                 return Ok(None);
             };
             keys.extend(scopes.chars().map(|scope| format!("{kind}{scope}${id}")));

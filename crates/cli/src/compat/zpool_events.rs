@@ -16,10 +16,11 @@ use crate::client;
 use crate::command::{Command, Run, Typed};
 use crate::dates::{self, Form};
 use crate::json;
-use crate::messages::Failure;
+use crate::messages::{Action, Failure, reason};
 use crate::open;
 use crate::out::Console;
 use crate::state;
+use crate::suggest;
 
 /// `zpool events`.
 pub static COMMAND: Command = Command {
@@ -85,6 +86,15 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
             return Err(Failure::usage("-j cannot be combined with -f"));
         }
         return console.line(&as_json(asked(call, wanted, false)?).to_string());
+    }
+    if let Some(name) =
+        wanted.filter(|name| !names(call).is_ok_and(|all| all.iter().any(|known| known == name)))
+    {
+        // OpenZFS shows no events, and does not say why.
+        let line = format!("{}: {}", Action::Open(name), reason::NO_SUCH_POOL);
+        let all = names(call)?;
+        let said = suggest::with_nearest(line, name, all.iter().map(String::as_str));
+        said.lines().for_each(|line| console.note(line));
     }
     if !call.options.scripted {
         console.line(&format!("{:<30} CLASS", "TIME"))?;

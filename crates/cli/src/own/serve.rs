@@ -29,10 +29,16 @@ pub fn run(
     let name = args.pool.as_str();
     names::check_pool(name, false).map_err(|error| Action::Open(name).failed(error))?;
     if args.background {
-        match args.no_mount {
-            true => start_unmounted(name, around, console)?,
-            false => start(name, true, args.options.as_deref(), around, console)?,
+        let started = match args.no_mount {
+            true => start_unmounted(name, around, console),
+            false => start(name, true, args.options.as_deref(), around, console),
+        };
+        if let (Err(Failure::Ended(_)), true) = (&started, args.json) {
+            // The server itself has said why.
+            let line = Action::Open(name).to_string() + ": its server did not start";
+            console.object(&json!({ "error": line }))?;
         }
+        started?;
         return if args.json { console.line(&as_json(name, around).to_string()) } else { Ok(()) };
     }
     let usable = open::find(name, around)?;
