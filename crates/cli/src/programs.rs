@@ -11,7 +11,7 @@ use pool::props::{Access, Property};
 use crate::args::{self, ArgError};
 use crate::around::Surroundings;
 use crate::command::{Call, Command, Program};
-use crate::compat::{self, misspelt_device, version};
+use crate::compat::{self, misspelt_device, owner_quota, version};
 use crate::forward;
 use crate::messages::Failure;
 use crate::out::Console;
@@ -79,6 +79,7 @@ fn main(program: Program, words: &[String], around: &Surroundings, mut console: 
                 suggest::of_line(line, program, command, rest)
                     .or_else(|| near::of_words(line, rest, around))
                     .or_else(|| misspelt_device::of_words(line, rest, around))
+                    .or_else(|| owner_quota::of_line(line))
             };
             near::told(ended, of_line, around, &mut console)
         }

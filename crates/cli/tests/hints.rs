@@ -54,6 +54,7 @@ fn every_misspelt_name_is_answered_with_the_one_that_was_meant() {
         ("zfs allow root compresion tank/home", "compression"),
         ("zfs unallow root snapshto tank/home", "snapshot"),
         ("zfs allow rooot create tank/home", "root"),
+        ("zfs set userquota@rooot=1G tank/home", "userquota@root"),
         ("zpool events tnak", "tank"),
         ("zfs wait -t deletq tank/home", "deleteq"),
         ("zpool wait -t scurb tank", "scrub"),

@@ -57,15 +57,31 @@ fn seek(owner: Owner, key: &str, hit: impl Fn(&str, u64) -> bool) -> Option<(Str
     })
 }
 
+/// What stands behind a property that names a user or group which is not there.
+const NOBODY: &str = "' has an invalid user/group name";
+
+/// What a failure that names a property of an unknown user or group probably should have named.
+pub fn of_line(line: &str) -> Option<String> {
+    let word = line.split_once(NOBODY)?.0.rsplit('\'').next()?;
+    let Some(Asked::Account(account)) = props::ask(word) else { return None };
+    let near = nearest(&[account.owner], account.who)?;
+    Some(format!("did you mean '{}{near}'?", word.strip_suffix(account.who)?))
+}
+
 /// The line that says which user or group of the system a misspelt name probably means.
 pub fn meant(owners: &[Owner], who: &str) -> Option<String> {
+    nearest(owners, who).map(|near| format!("did you mean '{near}'?"))
+}
+
+fn nearest(owners: &[Owner], who: &str) -> Option<String> {
     let list = |owner: &Owner| match owner {
         Owner::User => std::fs::read_to_string(USERS).ok(),
         Owner::Group => std::fs::read_to_string(GROUPS).ok(),
         Owner::Project => None,
     };
     let lists: Vec<String> = owners.iter().filter_map(list).collect();
-    suggest::meant(who, lists.iter().flat_map(|list| list.lines()).filter_map(entry).map(|(name, _)| name))
+    let entries = lists.iter().flat_map(|list| list.lines()).filter_map(entry);
+    suggest::nearest(who, entries.map(|(name, _)| name)).map(str::to_owned)
 }
 
 /// The name of a user or group, if it has one.
@@ -207,6 +223,8 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_those_of_the_system() {
+        let line = "cannot set property for 'tank': 'userquota@rooot' has an invalid user/group name";
+        assert_eq!(of_line(line).as_deref(), Some("did you mean 'userquota@root'?"));
         assert_eq!(meant(&[Owner::User], "rooot").as_deref(), Some("did you mean 'root'?"));
         assert_eq!((meant(&[Owner::Project], "rooot"), meant(&[Owner::User], "no such user")), (None, None));
         assert_eq!(id_of(Owner::User, "root"), Some(0));
