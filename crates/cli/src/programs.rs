@@ -275,6 +275,75 @@ mod tests {
         }
     }
 
+    /// Commands without JSON, and why they have none.
+    const WITHOUT_JSON: [(&str, &[&str]); 5] = [
+        (
+            "they print nothing, or sentences about a trial run",
+            &[
+                "zfs create",
+                "zfs destroy",
+                "zfs snapshot",
+                "zfs rollback",
+                "zfs clone",
+                "zfs promote",
+                "zfs rename",
+                "zfs bookmark",
+                "zfs set",
+                "zfs inherit",
+                "zfs unmount",
+                "zfs share",
+                "zfs unshare",
+                "zfs unallow",
+                "zfs hold",
+                "zfs release",
+                "zfs load-key",
+                "zfs unload-key",
+                "zfs change-key",
+                "zfs redact",
+                "zpool create",
+                "zpool destroy",
+                "zpool add",
+                "zpool remove",
+                "zpool labelclear",
+                "zpool checkpoint",
+                "zpool prefetch",
+                "zpool online",
+                "zpool offline",
+                "zpool clear",
+                "zpool attach",
+                "zpool detach",
+                "zpool replace",
+                "zpool split",
+                "zpool initialize",
+                "zpool resilver",
+                "zpool scrub",
+                "zpool trim",
+                "zpool export",
+                "zpool reguid",
+                "zpool reopen",
+                "zpool set",
+                "zpool sync",
+                "zpool ddtprune",
+            ],
+        ),
+        ("they write or read a stream", &["zfs send", "zfs receive"]),
+        ("they print how far they are", &["zfs wait", "zpool wait"]),
+        ("it prints the names of what it rewrote, one a line", &["zfs rewrite"]),
+        ("it is not supported yet", &["zpool condense"]),
+    ];
+
+    #[test]
+    fn every_command_that_prints_a_result_has_json() {
+        for command in Program::ALL.into_iter().flat_map(|program| compat::commands(program)) {
+            let has =
+                command.options.iter().any(|choice| choice.spellings().any(|spelling| spelling == "json"));
+            let called = command.called();
+            let is_listed = WITHOUT_JSON.iter().any(|(_, all)| all.contains(&called.as_str()));
+            let is_supported = matches!(command.run, crate::command::Run::Here(_));
+            assert_eq!(has, is_supported && !is_listed, "{called}");
+        }
+    }
+
     #[test]
     fn help_shows_examples_and_a_mistake_does_not() {
         let (status, out, _) = call(Program::Zfs, "help rollback");

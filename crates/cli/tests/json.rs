@@ -123,6 +123,29 @@ fn figures_of_devices_are_told_for_each_report() {
 }
 
 #[test]
+fn tables_of_iostat_fit_the_terminal() {
+    let bed = Bed::with_tank(64, &[]);
+    // `None` where there is no `script` to make a terminal.
+    let longest = |options: &str| {
+        let mut script = Command::new("script");
+        let line = format!("stty cols 80; {} zpool iostat {options} tank", env!("CARGO_BIN_EXE_cenote"));
+        script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+        bed::in_place_of(&bed.command(&[]), &mut script);
+        let done =
+            Done::from(script.output().inspect_err(|error| eprintln!("skipped: script: {error}")).ok()?);
+        assert_eq!(done.status, 0, "{done:?}");
+        let words: Vec<&str> = done.out.split_whitespace().collect();
+        let is_told = words.join(" ").contains("--wide shows all columns");
+        Some((done.out.lines().map(str::len).max().unwrap_or(0), is_told))
+    };
+    for options in ["-l", "-q", "-lq", "-vlq", "-r", "-w"] {
+        let Some((width, is_told)) = longest(options) else { return };
+        assert!(width <= 80 && is_told, "{options}: {width}");
+    }
+    assert!(longest("-lq --wide").is_some_and(|(width, is_told)| width > 200 && !is_told));
+}
+
+#[test]
 fn what_was_unpacked_is_told() {
     let bed = Bed::with_tank(128, &[]);
     fs::create_dir(bed.path("src")).expect("made");
