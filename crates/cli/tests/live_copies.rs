@@ -137,3 +137,25 @@ fn commands_read_unsynced_data_of_programs() {
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();
 }
+
+#[test]
+fn a_tar_stream_is_unpacked_into_a_live_pool() {
+    let Some(live) = Live::with_tank(128) else { return };
+    fs::write(live.path("mnt/old"), "kept").expect("written");
+    fs::create_dir(live.path("src")).expect("made");
+    fs::write(live.path("src/new"), "hello").expect("written");
+    let stream = fs::File::create(live.path("src.tar")).expect("made");
+    let tar = Command::new("tar").args(["-c", "-C"]).arg(live.path("src")).arg(".").stdout(stream).status();
+    assert!(tar.expect("tar is here").success());
+    // The kernel remembers that it is not there.
+    assert!(!live.path("mnt/new").exists());
+    let stream = fs::File::open(live.path("src.tar")).expect("there");
+    let done: bed::Done =
+        live.command(&["tar", "-x", "--json", "tank:/"]).stdin(stream).output().expect("it starts").into();
+    let said = done.objects();
+    assert_eq!((&said[0]["files"], &said[0]["bytes"], said.len()), (&1.into(), &5.into(), 1));
+    assert_eq!(fs::read_to_string(live.path("mnt/new")).expect("there"), "hello");
+    assert_eq!(fs::read_to_string(live.path("mnt/old")).expect("there"), "kept");
+    let done = live.run(&["tar", "-x", "tnak:/"]);
+    assert!(done.status == 1 && done.err.ends_with("did you mean 'tank'?\n"), "{done:?}");
+}

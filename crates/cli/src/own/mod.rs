@@ -304,7 +304,7 @@ pub fn served(words: &[OsString], around: Surroundings, mut console: out::Consol
         | Command::Stat(_)
         | Command::Du(_)
         | Command::Usage(_)
-        | Command::Tar(Tar { extract: false, .. })
+        | Command::Tar(_)
         | Command::Engines(_)
         | Command::Cache(_)
         | Command::Export(_)
@@ -325,6 +325,7 @@ impl Command {
             Command::Rm(rm) => rm.places.iter().map(|place| place.dataset.as_str()).collect(),
             Command::Mkdir(mkdir) => mkdir.places.iter().map(|place| place.dataset.as_str()).collect(),
             Command::Mv(mv) => vec![mv.destination.dataset.as_str()],
+            Command::Tar(Tar { extract: true, place, .. }) => vec![place.dataset.as_str()],
             Command::Export(export) => vec![export.name.as_str()],
             Command::Unexport(unexport) => vec![unexport.name.as_str()],
             Command::Tune(tune) => tune.split().0.into_iter().collect(),
