@@ -158,4 +158,24 @@ fn a_tar_stream_is_unpacked_into_a_live_pool() {
     assert_eq!(fs::read_to_string(live.path("mnt/old")).expect("there"), "kept");
     let done = live.run(&["tar", "-x", "tnak:/"]);
     assert!(done.status == 1 && done.err.ends_with("did you mean 'tank'?\n"), "{done:?}");
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
+}
+
+#[test]
+fn a_backup_that_was_not_raw_is_not_followed_by_a_raw_one() {
+    let Some(live) = Live::with_tank(256) else { return };
+    fs::write(live.path("key"), "passphrase123").expect("written");
+    let location = format!("keylocation=file://{}", live.path("key").display());
+    let words = ["zfs", "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", &location];
+    live.run(&[&words[..], &["tank/e"]].concat()).good();
+    let streams = live.path("streams").display().to_string();
+    for to in ["tank/plain", &streams] {
+        live.run(&["backup", "tank/e", to]).good();
+        let refused = live.run(&["backup", "-w", "tank/e", to]);
+        assert!(refused.status == 1 && refused.err.contains("was made without --raw"), "{to}: {refused:?}");
+        live.run(&["backup", "tank/e", to]).good();
+    }
+    live.run(&["zpool", "export", "tank"]).good();
+    live.expect_sound();
 }

@@ -150,11 +150,14 @@ fn a_policy_makes_one_snapshot_an_hour_and_removes_only_its_own() {
     zfs(&bed, "create tank/fs/sub");
     zfs(&bed, "snapshot -r tank/fs@mine");
     // Made by an earlier run of the command, as far as the mark says; one is held, one has a clone.
-    for name in ["old", "held", "cloned"] {
-        zfs(&bed, &format!("snapshot -o cenote:made-by=snapshots tank/fs@{name}"));
+    let [old, held, cloned, renamed] =
+        ["01", "02", "03", "04"].map(|day| format!("tank/fs@auto-2026-01-{day}-000000.000Z"));
+    for name in [&old, &renamed, &held, &cloned] {
+        zfs(&bed, &format!("snapshot -o cenote:made-by=snapshots {name}"));
     }
-    zfs(&bed, "hold keep tank/fs@held");
-    zfs(&bed, "clone tank/fs@cloned tank/clone");
+    zfs(&bed, &format!("hold keep {held}"));
+    zfs(&bed, &format!("clone {cloned} tank/clone"));
+    zfs(&bed, &format!("rename {renamed} tank/fs@before-upgrade"));
     // A mark that is inherited makes no snapshot one of the command's.
     zfs(&bed, "set cenote:made-by=snapshots tank/fs/sub");
     let keep = ["snapshots", "--keep", "1y,1d", "-r", "tank/fs"];
@@ -162,20 +165,21 @@ fn a_policy_makes_one_snapshot_an_hour_and_removes_only_its_own() {
     dry.push("-n");
     // The present snapshots are of this day, so only the dataset below is due, and the newest of the day stays.
     let said = dated(&bed, &dry);
-    assert_eq!(said, ["would create tank/fs/sub@auto-NOW", "would destroy tank/fs@old"]);
-    assert_eq!(names(&bed, "tank/fs").len(), 7);
-    assert_eq!(dated(&bed, &keep), ["created tank/fs/sub@auto-NOW", "destroyed tank/fs@old"]);
+    assert_eq!(said, ["would create tank/fs/sub@auto-NOW", "would destroy tank/fs@auto-NOW"]);
+    assert_eq!(names(&bed, "tank/fs").len(), 8);
+    assert_eq!(dated(&bed, &keep), ["created tank/fs/sub@auto-NOW", "destroyed tank/fs@auto-NOW"]);
     let nothing =
         "nothing to do for 'tank/fs': no new snapshot is due, and the policy keeps those that are there";
     assert_eq!(dated(&bed, &keep), [nothing]);
     assert_eq!(dated(&bed, &dry), [nothing]);
     assert_eq!(dated(&bed, &[&keep[..], &["--quiet"]].concat()), [""; 0]);
-    zfs(&bed, "destroy -R tank/fs@cloned");
-    zfs(&bed, "release keep tank/fs@held");
-    zfs(&bed, "destroy tank/fs@held");
+    zfs(&bed, &format!("destroy -R {cloned}"));
+    zfs(&bed, &format!("release keep {held}"));
+    zfs(&bed, &format!("destroy {held}"));
     assert_eq!(dated(&bed, &keep), ["created tank/fs@auto-NOW"]);
     let names = names(&bed, "tank/fs");
     assert!(names.iter().filter(|name| name.contains("@auto-")).count() == 2, "{names:?}");
+    assert!(names.contains(&"@before-upgrade".to_owned()), "{names:?}");
     assert!(names.contains(&"@mine".to_owned()) && names.contains(&"/sub@mine".to_owned()), "{names:?}");
     for (words, status) in [
         (["snapshots", "--keep", "5x", "tank/fs"], 2),
@@ -192,8 +196,16 @@ fn a_policy_makes_one_snapshot_an_hour_and_removes_only_its_own() {
 fn a_backup_sends_everything_once_and_then_what_changed() {
     let bed = bed_with_two();
     put(&bed, "tank/fs", "one");
+    // Backups that were killed left snapshots, one on the way to another place.
+    for (day, to) in [("01", "usb/copy"), ("02", "usb/other")] {
+        let marks = format!("-o cenote:made-by=backup -o cenote:made-for=cenote-backup:{to}");
+        zfs(&bed, &format!("snapshot {marks} tank/fs@backup-2026-01-{day}-000000.000Z"));
+    }
     let backup = ["backup", "-r", "tank/fs", "usb/copy"];
     let said = dated(&bed, &backup);
+    let left = names(&bed, "tank/fs");
+    let is_left = |day: &str| left.iter().any(|name| name.starts_with(&format!("@backup-2026-01-{day}")));
+    assert_eq!((is_left("01"), is_left("02")), (false, true), "{left:?}");
     assert_eq!(said[0], "tank/fs@backup-NOW -> usb/copy");
     assert_eq!(said.len(), 2);
     put(&bed, "tank/fs", "two");
@@ -291,6 +303,17 @@ fn a_backup_in_a_folder_can_be_verified_and_received() {
     std::fs::write(&path, bytes).expect("written");
     let done = bed.run(&["backup", "--verify", "./streams"]);
     assert!(done.status == 1 && done.err.contains("it is damaged"), "{done:?}");
+    // Without its first stream nothing can be received: `--verify` says so, and the next backup begins anew.
+    for name in [streams[0].clone(), streams[0].replace(".zfs-stream", ".json")] {
+        std::fs::remove_file(bed.path("streams").join(name)).expect("removed");
+    }
+    let done = bed.run(&["backup", "--verify", "./streams"]);
+    assert!(done.status == 1 && done.err.contains("the stream before '0002-"), "{done:?}");
+    let said = bed.run(&["backup", "tank/fs", "./streams"]).good();
+    assert!(said.contains("this stream is a full one"), "{said}");
+    let newest = files("streams").pop().expect("there");
+    receive(&bed, &format!("streams/{newest}"), &["-u", "usb/again"]).good();
+    assert!(bed.run(&["cat", "usb/again:/two"]).good().starts_with("tank/fs two"));
     let none = bed.run(&["backup", "--verify", "./state"]);
     assert!(none.status == 1 && none.err.lines().count() == 1, "{none:?}");
     bed.expect_sound("tank");
@@ -335,4 +358,47 @@ fn a_backup_makes_no_folder_where_its_disk_is_not_mounted() {
     // A name with a slash at its end is a folder.
     bed.run(&["backup", "tank/fs", "streams/"]).good();
     bed.run(&["backup", "--verify", "--json", "streams"]).good();
+}
+
+#[test]
+fn a_backup_whose_interrupted_snapshot_is_gone_begins_anew() {
+    let bed = bed_with_two();
+    put(&bed, "tank/fs", "one");
+    bed.run(&["backup", "tank/fs", "usb/copy"]).good();
+    put(&bed, "tank/fs", "two");
+    zfs(&bed, "snapshot tank/fs@gone");
+    let base = names(&bed, "tank/fs").into_iter().find(|name| name.starts_with("@backup-")).expect("there");
+    send(&bed, &["-i", &base, "tank/fs@gone"], "more").good();
+    let bytes = std::fs::metadata(bed.path("more")).expect("there").len();
+    cut(&bed, "more", bytes * 2 / 3);
+    assert_eq!(receive(&bed, "more", &["-s", "-u", "usb/copy"]).status, 1);
+    zfs(&bed, "destroy tank/fs@gone");
+    let said = dated(&bed, &["backup", "tank/fs", "usb/copy"]);
+    assert!(said[0].ends_with("that begins anew"), "{said:?}");
+    assert!(bed.run(&["cat", "usb/copy:/two"]).good().starts_with("tank/fs two"));
+    bed.expect_sound("usb");
+}
+
+#[test]
+fn the_copy_of_an_encrypted_dataset_stays_in_the_form_that_it_has() {
+    let bed = bed_with_two();
+    std::fs::write(bed.path("key"), "passphrase123").expect("written");
+    let location = format!("keylocation=file://{}", bed.path("key").display());
+    let words = ["zfs", "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", &location];
+    bed.run(&[&words[..], &["tank/e"]].concat()).good();
+    let snapshots =
+        || names(&bed, "tank/e").into_iter().filter(|name| name.starts_with('@')).collect::<Vec<_>>();
+    for to in ["usb/raw", "./raw/"] {
+        bed.run(&["backup", "-w", "tank/e", to]).good();
+        let before = snapshots();
+        let refused = bed.run(&["backup", "tank/e", to]);
+        assert!(refused.status == 1 && refused.err.contains("was made with --raw"), "{to}: {refused:?}");
+        assert_eq!(snapshots(), before, "{to}");
+        bed.run(&["backup", "-w", "tank/e", to]).good();
+    }
+    // The key is in no server here.
+    let refused = bed.run(&["backup", "tank/e", "usb/new"]);
+    assert!(refused.status == 1 && refused.err.contains("key must be loaded"), "{refused:?}");
+    bed.expect_sound("tank");
+    bed.expect_sound("usb");
 }

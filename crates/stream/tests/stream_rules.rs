@@ -204,6 +204,26 @@ fn numbers_are_free_to_the_last() {
     judge(ground);
 }
 
+#[test]
+fn numbers_that_the_file_system_keeps_for_itself_are_refused() {
+    let ground = Ground::new();
+    receive_first(&ground, file(128 * KIB, 5));
+    let begin = (begin(2, 1, 0), Vec::new());
+    // The dnodes that hold all others and the space of users, groups and projects; the first number that is too large.
+    for number in [0, u64::MAX, u64::MAX - 1, u64::MAX - 2, 1 << 48] {
+        let free = stream::Free { object: number, offset: 0, length: stream::TO_END, toguid: Guid(2) };
+        let (Record::Write(mut written), bytes) = write(0, 128 * KIB, 9) else {
+            unreachable!("it is a write")
+        };
+        written.object = number;
+        for record in [(Record::Free(free), Vec::new()), (Record::Write(written), bytes)] {
+            let refused = ground.receive(&ended(&[begin.clone(), record]), "tank/fs@2").unwrap_err();
+            assert!(refused.to_string().contains("number of an object"), "{number}: {refused}");
+        }
+    }
+    judge(ground);
+}
+
 /// A pool that has enabled no feature.
 fn plain_pool() -> Ground {
     let folder = tempfile::tempdir().unwrap();

@@ -15,6 +15,7 @@ use format::zap::parse_int_key;
 use format::znode::{Dirent, Znode, pflags};
 use format::{ObjectId, ObjectType, dnode};
 
+use crate::dir::can_be;
 use crate::owner::OBJECTS;
 use crate::stat::is_kind;
 use crate::volume::{DATA, PROPERTIES, Volume};
@@ -52,6 +53,14 @@ pub enum Problem {
         found: u8,
         /// Type by the mode.
         expected: u8,
+    },
+    /// An entry has a name that no file can have, so that the directory cannot be listed.
+    #[error("directory {dir} has the name '{}', which no file can have", .name.escape_ascii())]
+    EntryName {
+        /// The directory.
+        dir: ObjectId,
+        /// The name.
+        name: Vec<u8>,
     },
     /// A stored number differs from the counted one.
     #[error("object {object}: {what} is {found}, should be {expected}")]
@@ -110,6 +119,7 @@ impl Problem {
         match self {
             Problem::Dangling { dir: object, .. }
             | Problem::EntryType { dir: object, .. }
+            | Problem::EntryName { dir: object, .. }
             | Problem::Unreadable { object, .. }
             | Problem::Count { object, .. } => Some(*object),
             // No name leads to these.
@@ -311,6 +321,9 @@ impl Check<'_> {
                 }
             };
             entries += 1;
+            if !can_be(&entry.name) {
+                self.problem(Problem::EntryName { dir, name: entry.name.clone() });
+            }
             let dirent = match Dirent::decode(entry.number().unwrap_or(0)) {
                 Ok(dirent) => dirent,
                 Err(source) => {

@@ -43,6 +43,11 @@ pub(crate) struct Found {
     kind: u8,
 }
 
+/// Whether an entry of a directory on disk can have this name.
+pub(crate) fn can_be(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
 /// Refuses invalid names.
 pub(crate) fn check_name(name: &[u8], utf8_only: bool) -> Result<()> {
     if name.is_empty() {
@@ -234,9 +239,7 @@ impl Filesystem {
         let number = entry.number().ok_or(Corrupt::new("width of a directory entry", 0)).map_err(bad())?;
         let dirent = Dirent::decode(number).map_err(bad())?;
         // Programs that copy the tree make paths from these names.
-        if matches!(&entry.name[..], b"" | b"." | b"..")
-            || entry.name.iter().any(|byte| matches!(byte, b'/' | 0))
-        {
+        if !can_be(&entry.name) {
             return Err(bad()(Corrupt::new("name of a directory entry", entry.name.len() as u64)));
         }
         let after = Position::after(entry.position.hash, entry.position.cd);

@@ -11,7 +11,7 @@ use zpl::session::{
     Atime, Cache, Caller, Change, Checks, Cover, Creation, Folder, Meaning, Notice, Opening, Position,
     SNAPSHOT, Settings, Target,
 };
-use zpl::{CONTROL, Error, FileKind, ObjectId, Session, XattrMode};
+use zpl::{CONTROL, Error, FileKind, NewNode, ObjectId, Session, XattrMode};
 
 const READING: Opening = Opening { reads: true, writes: false, appends: false, is_quiet: false };
 
@@ -166,4 +166,25 @@ fn snapshots_are_below_zfs_and_read_only() {
     };
     assert!(matches!(within.write(&by, Position { file, offset: 0 }, b"x"), Err(Error::ReadOnly(_))));
     assert!(matches!(within.unlink(&by, within.root(), b"f"), Err(Error::ReadOnly(_))));
+}
+
+#[test]
+fn names_that_no_file_can_have_are_found_by_the_check() {
+    let bed = Bed::new(71, &[], 0, 0);
+    let fs = bed.fs();
+    let file = fs.create(fs.root(), b"file", &NewNode::new(FileKind::Regular, 0o644)).unwrap();
+    let root = fs.dataset().objset().object(fs.root()).unwrap();
+    let entry = format::znode::Dirent::new(0o100_644, file).encode();
+    let names: [&[u8]; 3] = [b"..", b"../x", b"/tmp/y"];
+    let tx = fs.dataset().begin(pool::Hold::write(1 << 20)).unwrap();
+    for name in names {
+        dmu::zap::insert(&root, &tx, name, &format::zap::Value::from_u64(entry)).unwrap();
+    }
+    drop(tx);
+    let mut found = Vec::new();
+    zpl::check::check_filesystem(fs, &mut |problem| found.push(problem.to_string())).unwrap();
+    for name in names {
+        let text = format!("'{}', which no file can have", name.escape_ascii());
+        assert!(found.iter().any(|problem| problem.contains(&text)), "{text}: {found:#?}");
+    }
 }

@@ -122,14 +122,14 @@ pub struct Cat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The stream has the pax format, which GNU tar and bsdtar read: modes, owners, times, hard and symbolic links, devices, holes \
-and extended attributes. Datasets below are not in it, nor are sockets. -x takes streams of these programs, too. A file gets \
+The stream has the pax format, which GNU tar and bsdtar read: modes, owners, times, hard and symbolic links, devices, holes, \
+extended attributes and POSIX ACLs. Datasets below are not in it, nor are sockets. -x takes streams of these programs, too. A file gets \
 its name when it is complete; names with '..', and names below a symbolic link, are left out.
 
 Examples:
   cenote tar -c tank/home > home.tar
-  cenote tar -c tank/home@monday:/photos | tar -x --xattrs -C /restored
-  tar -c --format=pax --xattrs -C /photos . | cenote tar -x tank/home:/photos")]
+  cenote tar -c tank/home@monday:/photos | tar -x --acls --xattrs -C /restored
+  tar -c --format=pax --acls --xattrs -C /photos . | cenote tar -x tank/home:/photos")]
 pub struct Tar {
     /// Write the tree at the place to standard output.
     #[arg(short = 'c', long, required_unless_present = "extract", conflicts_with = "extract")]

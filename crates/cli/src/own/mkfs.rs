@@ -3,7 +3,6 @@
 //! From:   a folder, properties, and `SOURCE_DATE_EPOCH`, with which the same folder gives the same image.
 //! To:     a file that holds a pool with one file system.
 
-use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use zpl::{FileKind, Filesystem, Time};
 
 use super::Mkfs;
 use super::copy::{Engine, Local, Node, Policy, Progress, Root, ToPool};
+use super::unnamed::Unnamed;
 use crate::args::{Assignments, assignment};
 use crate::compat::dataset_values::{self, Creation};
 use crate::compat::owner_quota;
@@ -77,14 +77,16 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         ..Options::default()
     };
     filesystem.host = host;
-    let file = File::options().write(true).create_new(true).open(&mkfs.image);
-    let file = file.map_err(|error| match error.kind() {
+    let unnamed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => failed(&"it exists already").hint("remove it first"),
         _ => failed(&io_words(&error)),
-    })?;
-    let made = file.set_len(size).map_err(|error| failed(&io_words(&error))).and_then(|()| {
-        let disk = pool::open_disk(&mkfs.image, Access::ReadWrite { exclusive: true })
-            .map_err(|error| failed(&error))?;
+    };
+    let unfinished = Unnamed::new(&mkfs.image).map_err(unnamed)?;
+    unfinished.file().set_len(size).map_err(|error| failed(&io_words(&error)))?;
+    {
+        let disk = pool::open_disk(&unfinished.place(), Access::ReadWrite { exclusive: true })
+            .map_err(|error| failed(&error))?
+            .called(&mkfs.image);
         let spec = CreateSpec {
             ashift: Some(ASHIFT),
             root_properties: local,
@@ -94,17 +96,13 @@ pub fn run(mkfs: &Mkfs, console: &mut Console) -> Result<u8, Failure> {
         let pool = Pool::create(spec, options).map_err(|error| failed(&error))?;
         owner_quota::apply(&pool, &name, &quotas).map_err(|error| failed(&error))?;
         fill(mkfs, &pool, epoch, (&stop, mkfs.json || console.is_quiet())).map_err(|why| failed(&why))?;
-        pool.export().map_err(|error| failed(&error))
-    });
-    if made.is_err() || stop.asked() {
-        // An incomplete image is removed. A failure of the removal is reported, too.
-        if let Err(error) = std::fs::remove_file(&mkfs.image) {
-            console.remark(&format!("'{image}' is incomplete and cannot be removed: {}", io_words(&error)));
-        }
-        made?;
+        pool.export().map_err(|error| failed(&error))?;
+    }
+    if stop.asked() {
         console.remark(&format!("stopped: '{image}' was not made"));
         return Ok(stop.status());
     }
+    unfinished.give().map_err(unnamed)?;
     let taken = std::fs::metadata(&mkfs.image).map_or(0, |data| data.blocks() * 512);
     if mkfs.json {
         let made = json!({ "schema": 1, "image": image, "pool": name, "size": size, "used": taken });

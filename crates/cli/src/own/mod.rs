@@ -33,6 +33,7 @@ mod sums;
 mod tar;
 mod tips;
 mod tune;
+mod unnamed;
 mod usage;
 
 pub(crate) use self::advise::Advise;

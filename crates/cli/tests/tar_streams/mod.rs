@@ -159,3 +159,25 @@ fn no_member_of_a_tar_stream_leads_out_of_its_place() {
     bed.run(&["zpool", "export", "tank"]).good();
     bed.expect_sound("tank");
 }
+
+#[test]
+fn acls_are_text_in_a_stream_and_unknown_users_are_named() {
+    let bed = Bed::with_tank(128, &["acltype=posix"]);
+    let with_acl = |path: &str, text: &str| {
+        let rest = format!(" SCHILY.acl.access={text}\n");
+        let records = format!("{}{rest}", rest.len() + 2);
+        assert_eq!(records.len(), rest.len() + 2, "two digits of length");
+        [member("PaxHeader", b'x', "", records.as_bytes()), member(path, b'0', "", b"x")].concat()
+    };
+    let known = with_acl("known", "u::rw-,u:7:r--,g::r--,m::rw-,o::---");
+    let unknown = with_acl("unknown", "u::rw-,u:no-one:r--,g::r--,m::r--,o::-");
+    let (status, said) = put(&bed, "tank/fs:/", &[known, unknown, vec![0; 1024]].concat());
+    assert_eq!(status, Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("'unknown'") && said.contains("'no-one'"), "{said}");
+    let output = bed.command(&["tar", "-c", "tank/fs:/"]).output().expect("the program starts");
+    let has = |text: &str| output.stdout.windows(text.len()).any(|piece| piece == text.as_bytes());
+    assert!(has("SCHILY.acl.access=user::rw-,user:7:r--,group::r--,mask::rw-,other::---\n"));
+    assert!(has("unknown") && !has("user:no-one"));
+    bed.expect_sound("tank");
+}

@@ -155,6 +155,13 @@ impl FileDisk {
         Ok(disk)
     }
 
+    /// The same disk with another path in labels and messages: that of a file that gets its name later.
+    #[must_use]
+    pub fn called(mut self, path: &Path) -> FileDisk {
+        path.clone_into(&mut self.path);
+        self
+    }
+
     /// A partition of this disk, to be looked at without a lock.
     ///
     /// # Errors

@@ -119,7 +119,11 @@ impl<'a> Apply<'a> {
         }
     }
 
+    /// The object of a number in the stream. The largest numbers are those of objects that the file system keeps for itself.
     pub(super) fn existing(&self, id: u64) -> Result<Option<Arc<Object>>> {
+        if !(1..NUMBERS_MAX).contains(&id) {
+            return Err(invalid("number of an object"));
+        }
         match self.objset().object(ObjectId(id)) {
             Ok(object) => Ok(Some(object)),
             Err(dmu::Error::NoObject(_)) => Ok(None),

@@ -2,7 +2,7 @@
 //! nothing. They appear complete or not at all.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,8 @@ use crate::messages::Failure;
 
 /// As programs create files; the user's mask applies.
 const MODE: u32 = 0o666;
+/// Bytes that tell text from other data.
+const HEAD: u64 = 64 << 10;
 
 enum Target {
     /// A file of this folder, with these permissions, takes the place of the path when it is written.
@@ -41,7 +43,16 @@ impl Output {
             return Ok(Output { path: path.to_owned(), target: Target::There(file) });
         }
         if there.is_some() {
-            OpenOptions::new().write(true).open(&place).map_err(failed)?;
+            let mut file = OpenOptions::new().read(true).write(true).open(&place).map_err(failed)?;
+            if !has_results(&mut file).map_err(failed)? {
+                let line = format!(
+                    "cannot write '{}': it exists already, and is neither text nor a picture",
+                    path.display()
+                );
+                return Err(
+                    Failure::refused(line).hint("nothing was changed; remove it first, or name another file")
+                );
+            }
         }
         let folder = match place.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -77,6 +88,13 @@ impl Output {
     }
 }
 
+/// Whether a file has text or a picture, as results have. Others, such as images of pools, are not overwritten.
+fn has_results(file: &mut File) -> io::Result<bool> {
+    let mut first = Vec::new();
+    file.take(HEAD).read_to_end(&mut first)?;
+    Ok(first.starts_with(b"\x89PNG") || !first.contains(&0))
+}
+
 fn cannot_write(path: &Path, error: io::Error) -> Failure {
     Failure::refused(format!("cannot write '{}': {error}", path.display()))
 }
@@ -94,5 +112,18 @@ mod tests {
         output.write(b"{}").expect("written");
         assert_eq!((count(), std::fs::read(dir.path().join("r.json")).expect("there")), (1, b"{}".to_vec()));
         assert!(Output::begin(&dir.path().join("none/r.json")).is_err());
+    }
+
+    #[test]
+    fn an_image_is_not_overwritten_and_an_earlier_result_is() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("r.html");
+        for (there, is_taken) in
+            [(&b""[..], true), (b"<!doctype html>", true), (b"\x89PNG\r\0", true), (b"a\0b", false)]
+        {
+            std::fs::write(&path, there).expect("written");
+            assert_eq!(Output::begin(&path).is_ok(), is_taken, "{there:?}");
+            assert_eq!(std::fs::read(&path).expect("read"), there);
+        }
     }
 }

@@ -31,6 +31,7 @@ use std::time::Duration;
 use zpl::{FileKind, Filesystem};
 
 pub use engine::{Engine, Root};
+pub use folder::temporary;
 pub use node::{Local, Node, last_name};
 pub use progress::Progress;
 pub use sink::{Policy, Sink};

@@ -4,15 +4,16 @@
 //! To:     `zfs send` and `zfs receive -s`, or a [`Chain`]. The source keeps a hold on the snapshot that was sent last: the
 //!         next increment starts there.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 use pool::props::number::nice_bytes;
 use serde_json::json;
 
-use super::chain::{Chain, Link};
+use super::chain::{Chain, Link, New};
+use super::destination::{Destination, expect_place};
 use super::existing::{Existing, datasets, snapshots_of};
-use super::{BACKUP, MADE_BY, name_now};
+use super::{BACKUP, MADE_BY, MADE_FOR, is_named, name_now, raw};
 use crate::around::Surroundings;
 use crate::messages::Failure;
 use crate::out::{Console, counted};
@@ -20,14 +21,16 @@ use crate::own::child::{Zfs, not_started, said};
 
 /// Creator of a snapshot, from [`MADE_BY`].
 const MAKER: &str = "backup";
-/// Begins the tag of the hold on the snapshot that was sent last.
-const TAG: &str = "cenote-backup:";
-/// Longest tag of a hold, with room for the dataset's name.
-const TAG_MAX: usize = 200;
 /// What `zfs receive` says of a destination that is no longer what was sent to it.
 const CHANGED: &str = "has been modified";
 /// What `zfs receive` says of a pool without room.
 const FULL: &str = "out of space";
+/// What `zfs send` says of a token whose snapshot was destroyed, or whose name another one has now.
+const GONE: &str = "no longer";
+/// What `zfs hold` says of a pool that is imported read-only.
+const READ_ONLY: &str = "read-only";
+/// What `zfs receive` says of a stream that ended early.
+const CUT: [&str; 2] = ["failed to read from stream", "incomplete stream"];
 
 /// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
@@ -66,51 +69,6 @@ pub struct Backup {
     pub destination: Option<String>,
 }
 
-/// Where a backup goes.
-#[derive(Debug)]
-enum Destination {
-    Dataset(String),
-    Folder(PathBuf),
-}
-
-impl Destination {
-    fn of(word: &str) -> Destination {
-        // No dataset's name ends in a slash.
-        match word.starts_with(['/', '.']) || word.ends_with('/') {
-            true => Destination::Folder(word.into()),
-            false => Destination::Dataset(word.to_owned()),
-        }
-    }
-
-    /// The place of a dataset below the source; `below` begins with a slash, or is empty.
-    fn below(&self, below: &str) -> Destination {
-        match self {
-            Destination::Dataset(name) => Destination::Dataset(format!("{name}{below}")),
-            Destination::Folder(path) => Destination::Folder(path.join(below.trim_start_matches('/'))),
-        }
-    }
-
-    /// The tag of the hold in the source. One that is too long is cut, and told apart by a sum.
-    fn tag(&self) -> String {
-        let name = match self {
-            Destination::Dataset(name) => name.clone(),
-            // Another working folder must not make another destination of it.
-            Destination::Folder(path) => {
-                std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string()
-            }
-        };
-        let tag = format!("{TAG}{name}");
-        if tag.len() <= TAG_MAX {
-            return tag;
-        }
-        let sum = tag.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        let cut = (0..=TAG_MAX).rev().find(|at| tag.is_char_boundary(*at)).unwrap_or(0);
-        format!("{}~{sum:016x}", &tag[..cut])
-    }
-}
-
 /// Carries out `backup`.
 ///
 /// # Errors
@@ -137,14 +95,14 @@ pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Resul
     let is_new = given.is_none();
     let name = match given {
         Some(name) => name,
-        None => make(&zfs, top, args.recursive)?,
+        None => make(&zfs, top, &destination, args.recursive)?,
     };
     for (at, dataset) in datasets.iter().enumerate() {
         let to = destination.below(&dataset[top.len()..]);
-        let one = One { args, zfs: &zfs, dataset, name: &name, is_new, to };
+        let one = One { args, zfs: &zfs, dataset, name: &name, is_new, to, top: &destination };
         let Err(failure) = one.run(console) else { continue };
         let left = datasets.len() - at - 1;
-        match is_full(&failure) && left > 0 {
+        match has_line(&failure, FULL) && left > 0 {
             true => {
                 let after =
                     format!("the destination is full: {} not sent", counted(left as u64, "more dataset"));
@@ -156,41 +114,12 @@ pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Resul
     Ok(())
 }
 
-/// Refuses a destination below a dataset that does not exist, before a snapshot is made that nothing would remove.
-fn expect_place(zfs: &Zfs, top: &str, destination: &Destination) -> Result<(), Failure> {
-    let name = match destination {
-        Destination::Dataset(name) => name,
-        Destination::Folder(path) => return expect_folder_above(path),
-    };
-    let above = name.rsplit_once('/').map_or(name.as_str(), |(above, _)| above);
-    match zfs.read(&["list", "-H", "-o", "name", above]) {
-        Ok(_) => Ok(()),
-        Err(_) => {
-            let line = format!("cannot back up '{top}' to '{name}': there is no dataset '{above}'");
-            Err(Failure::refused(line).hint("nothing was changed; import the pool of the destination first"))
-        }
-    }
-}
-
-/// Refuses a new folder in one that does not exist: where a disk is not mounted, the backup would fill another one.
-fn expect_folder_above(path: &Path) -> Result<(), Failure> {
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    match whole.parent() {
-        Some(above) if !whole.exists() && !above.is_dir() => {
-            let line =
-                format!("cannot back up to '{}': there is no folder '{}'", path.display(), above.display());
-            Err(Failure::refused(line)
-                .hint("nothing was changed; is its disk mounted? else make it with mkdir -p"))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Makes the snapshot that is sent; gives its name behind the `@`.
-fn make(zfs: &Zfs, top: &str, recursive: bool) -> Result<String, Failure> {
+fn make(zfs: &Zfs, top: &str, to: &Destination, recursive: bool) -> Result<String, Failure> {
     let name = name_now(BACKUP);
-    let (full, mark) = (format!("{top}@{name}"), format!("{MADE_BY}={MAKER}"));
-    let mut words = vec!["snapshot", "-o", &mark];
+    let (full, by, destined) =
+        (format!("{top}@{name}"), format!("{MADE_BY}={MAKER}"), format!("{MADE_FOR}={}", to.tag()));
+    let mut words = vec!["snapshot", "-o", &by, "-o", &destined];
     words.extend(recursive.then_some("-r"));
     words.push(&full);
     zfs.read(&words)?;
@@ -199,7 +128,7 @@ fn make(zfs: &Zfs, top: &str, recursive: bool) -> Result<String, Failure> {
 
 fn verify(folder: &Path, with_json: bool, console: &mut Console) -> Result<(), Failure> {
     let mut chains = Chain::open_all(folder)?;
-    chains.retain(|chain| !chain.links.is_empty());
+    chains.retain(|chain| !chain.links.is_empty() || !chain.strays.is_empty());
     if chains.is_empty() {
         return Err(Failure::refused(format!("there is no backup in '{}'", folder.display())));
     }
@@ -222,10 +151,14 @@ fn verify_chain(chain: &Chain, top: &Path, with_json: bool, console: &mut Consol
             Err(failure) => console.complain(failure)?,
         }
     }
-    let is_missing = |two: &[super::chain::Link]| two[1].from.is_some_and(|from| from != two[0].guid);
-    if let Some(two) = chain.links.windows(2).find(|two| is_missing(two)) {
-        let line = format!("the stream between '{}' and '{}' is missing", two[0].file, two[1].file);
-        console.complain(Failure::refused(line))?;
+    for name in &chain.strays {
+        let line =
+            format!("'{name}' has no note: a backup was killed before it wrote one, or the note is lost");
+        console.complain(Failure::refused(line).hint("the backup does not count it"))?;
+    }
+    if let Some(line) = chain.missing() {
+        let hint = "what follows cannot be received; the next backup begins with a full stream";
+        console.complain(Failure::refused(line).hint(hint))?;
     }
     Ok(())
 }
@@ -250,6 +183,8 @@ struct One<'a> {
     /// Whether it was made for this backup.
     is_new: bool,
     to: Destination,
+    /// The destination of the whole backup.
+    top: &'a Destination,
 }
 
 impl One<'_> {
@@ -263,8 +198,10 @@ impl One<'_> {
             Destination::Dataset(name) => self.to_dataset(name, &there, sent, console)?,
             Destination::Folder(folder) => self.to_folder(folder, &there, sent, console)?,
         };
-        self.hold(sent)?;
-        self.settle(base.as_ref(), sent)
+        if self.hold(sent)? {
+            return self.settle(base.as_ref(), sent);
+        }
+        self.tell("the source is read-only, so no hold keeps what was sent for the next backup", console)
     }
 
     /// Sends to another dataset; gives the snapshot that it started from.
@@ -275,20 +212,16 @@ impl One<'_> {
         sent: &Existing,
         console: &mut Console,
     ) -> Result<Option<Existing>, Failure> {
-        let is_there = self.zfs.read(&["list", "-H", "-o", "name", to]).is_ok();
+        let mut is_there = self.is_there(to);
         if is_there {
-            let token = self.zfs.read(&["get", "-Hp", "-o", "value", "receive_resume_token", to])?;
-            if let Some(token) = Some(token.trim()).filter(|token| token.len() > 1) {
-                self.tell(&format!("{to}: going on with what was interrupted"), console)?;
-                self.send(&["-t", token], to, &[]).map_err(|failure| {
-                    failure.hint(format!("'zfs receive -A {to}' gives up what was received of it"))
-                })?;
+            let top = if let Destination::Dataset(top) = self.top { top } else { to };
+            self.expect_same_form(raw::of_copy(self.zfs, self.dataset, to, top)?, to, sent)?;
+            if let Some(token) = self.token(to)? {
+                self.go_on(&token, to, sent, console)?;
+                is_there = self.is_there(to);
             }
         }
-        let have = match is_there || self.zfs.read(&["list", "-H", "-o", "name", to]).is_ok() {
-            true => snapshots_of(self.zfs, to)?,
-            false => Vec::new(),
-        };
+        let have = if is_there { snapshots_of(self.zfs, to)? } else { Vec::new() };
         if have.iter().any(|one| one.guid == sent.guid) {
             let done = Done { sent, from: None, to: to.to_owned(), bytes: None };
             self.end(&format!("{}: {to} has it", sent.full), &done, console)?;
@@ -297,16 +230,17 @@ impl One<'_> {
         let older = || there.iter().filter(|one| one.txg < sent.txg).rev();
         let base = older().find(|one| have.iter().any(|other| other.guid == one.guid)).cloned();
         if base.is_some() || !is_there {
-            self.hold(sent)?;
+            // If the receive is interrupted, it goes on with one of these.
+            let from = base.as_ref().map_or(sent.txg, |base| base.txg);
+            for one in there.iter().filter(|one| (from..=sent.txg).contains(&one.txg)) {
+                self.hold(one)?;
+            }
         }
         match &base {
             Some(base) => {
                 self.send(&["-I", &base.full, &sent.full], to, &[]).map_err(|failure| {
-                    if !is_changed_there(&failure) {
-                        return failure;
-                    }
-                    self.forget(sent);
-                    failure.hint(give_up(to, base))
+                    self.forget_unless_begun(to, sent);
+                    if has_line(&failure, CHANGED) { failure.hint(give_up(to, base)) } else { failure }
                 })?;
             }
             None if is_there => {
@@ -315,7 +249,11 @@ impl One<'_> {
                 return Err(Failure::refused(line)
                     .hint("nothing was changed; name a dataset that does not exist yet"));
             }
-            None => self.send(&[&sent.full], to, &["-o", "readonly=on"])?,
+            None => {
+                let form = raw::mark(self.args.raw);
+                self.send(&[&sent.full], to, &["-o", "readonly=on", "-o", &form])
+                    .inspect_err(|_| self.forget_unless_begun(to, sent))?;
+            }
         }
         let is_same = snapshots_of(self.zfs, to)?.iter().any(|one| one.guid == sent.guid);
         if !is_same {
@@ -325,6 +263,47 @@ impl One<'_> {
         let done = Done { sent, from: base.as_ref(), to: to.to_owned(), bytes: None };
         self.end(&format!("{}{from} -> {to}", sent.full), &done, console)?;
         Ok(base)
+    }
+
+    /// What goes on with a receive that was interrupted, if one was.
+    fn token(&self, to: &str) -> Result<Option<String>, Failure> {
+        let token = self.zfs.read(&["get", "-Hp", "-o", "value", "receive_resume_token", to])?;
+        Ok(Some(token.trim().to_owned()).filter(|token| token.len() > 1))
+    }
+
+    fn is_there(&self, to: &str) -> bool {
+        self.zfs.read(&["list", "-H", "-o", "name", to]).is_ok()
+    }
+
+    /// Refuses to mix blocks as they are, encrypted, with those that the key has opened: OpenZFS takes neither after the other.
+    fn expect_same_form(&self, is_raw: Option<bool>, to: &str, sent: &Existing) -> Result<(), Failure> {
+        if is_raw.is_none_or(|is_raw| is_raw == self.args.raw) {
+            return Ok(());
+        }
+        self.forget(sent);
+        let (made, give) = match self.args.raw {
+            true => ("without --raw", "give no --raw, or name another place for a new copy"),
+            false => ("with --raw", "give --raw (-w), or name another place for a new copy"),
+        };
+        let line = format!("cannot back up '{}': the copy in '{to}' was made {made}", self.dataset);
+        Err(Failure::refused(line).hint(format!("nothing was changed; {give}")))
+    }
+
+    /// Goes on with a receive that was interrupted; gives it up if the source no longer has what it needs.
+    fn go_on(&self, token: &str, to: &str, sent: &Existing, console: &mut Console) -> Result<(), Failure> {
+        if let Err(failure) = self.zfs.read(&["send", "-n", "-t", token])
+            && has_line(&failure, GONE)
+        {
+            let why = "the source no longer has the snapshot of what was interrupted: that begins anew";
+            self.tell(&format!("{to}: {why}"), console)?;
+            return self.zfs.read(&["receive", "-A", to]).map(drop);
+        }
+        self.tell(&format!("{to}: going on with what was interrupted"), console)?;
+        self.send(&["-t", token], to, &[]).map_err(|failure| {
+            // What goes on is an earlier snapshot, so the new one is not needed yet.
+            self.forget(sent);
+            failure.hint(format!("'zfs receive -A {to}' gives up what was received of it"))
+        })
     }
 
     /// `zfs send` into `zfs receive`.
@@ -338,12 +317,12 @@ impl One<'_> {
             Ok(receiver) => receiver.wait_with_output().map_err(not_started),
             Err(error) => Err(not_started(error)),
         };
-        // The receiver's error is reported first: if it refuses, the sender's error is only a broken pipe.
+        // If the receiver refuses, the sender's error is only a broken pipe. If the stream ends early, the sender knows why.
         let sent = ended(sender);
         let received = received?;
         if !received.status.success() {
             return Err(match sent {
-                Err(failure) if received.stderr.is_empty() => failure,
+                Err(failure @ Failure::Refused(_)) if is_cut(&said(&received.stderr)) => failure,
                 _ => without_token(said(&received.stderr)),
             });
         }
@@ -369,11 +348,16 @@ impl One<'_> {
     ) -> Result<Option<Existing>, Failure> {
         let mut chain = Chain::open(folder, true)?;
         let last = chain.last().map(|link| link.guid);
-        if last == Some(sent.guid) {
+        let gap = chain.gap();
+        if last == Some(sent.guid) && gap.is_none() {
             let to = folder.display().to_string();
             let line = format!("{}: '{to}' has it", sent.full);
             self.end(&line, &Done { sent, from: None, to, bytes: None }, console)?;
             return Ok(None);
+        }
+        let is_raw = chain.last().and_then(|link| link.raw).filter(|_| gap.is_none());
+        if is_raw.is_some() && raw::is_encrypted(self.zfs, self.dataset)? {
+            self.expect_same_form(is_raw, &folder.display().to_string(), sent)?;
         }
         let base = there.iter().find(|one| Some(one.guid) == last && one.txg < sent.txg).cloned();
         if let Some(other) = chain.last().map(Link::dataset).filter(|other| *other != self.dataset)
@@ -387,14 +371,13 @@ impl One<'_> {
             self.forget(sent);
             return Err(Failure::refused(line).hint("nothing was changed; name another folder"));
         }
-        if base.is_none() && last.is_some() {
-            self.tell(
-                &format!(
-                    "{}: the snapshot that the folder has last is gone from the source: this stream is a full one",
-                    self.dataset
-                ),
-                console,
-            )?;
+        let why = gap.or_else(|| {
+            let is_gone = base.is_none() && last.is_some();
+            is_gone.then(|| "the snapshot that the folder has last is gone from the source".to_owned())
+        });
+        let base = base.filter(|_| why.is_none());
+        if let Some(why) = why {
+            self.tell(&format!("{}: {why}: this stream is a full one", self.dataset), console)?;
         }
         self.hold(sent)?;
         let mut sender = match &base {
@@ -405,7 +388,8 @@ impl One<'_> {
         let from = base.as_ref().map(|base| base.guid);
         // Nothing of it was kept, so it is no use any more.
         let forget = |_: &Failure| self.forget(sent);
-        let link = chain.add((&sent.full, sent.guid, from), stream, || ended(sender)).inspect_err(forget)?;
+        let new = New { snapshot: &sent.full, guid: sent.guid, from, raw: self.args.raw };
+        let link = chain.add(&new, stream, || ended(sender)).inspect_err(forget)?;
         let to = folder.join(&link.file).display().to_string();
         let line = format!("{} -> {to} ({})", sent.full, nice_bytes(link.bytes));
         self.end(&line, &Done { sent, from: base.as_ref(), to, bytes: Some(link.bytes) }, console)?;
@@ -419,11 +403,15 @@ impl One<'_> {
     }
 
     /// Holds a snapshot for this destination: what is sent, and later what the next increment starts from.
-    fn hold(&self, one: &Existing) -> Result<(), Failure> {
-        if !self.holds(&one.full)? {
-            self.zfs.read(&["hold", &self.to.tag(), &one.full])?;
+    /// Gives whether it is held: not in a pool that is imported read-only, of which a snapshot that is there can be sent.
+    fn hold(&self, one: &Existing) -> Result<bool, Failure> {
+        if self.holds(&one.full)? {
+            return Ok(true);
         }
-        Ok(())
+        match self.zfs.read(&["hold", &self.to.tag(), &one.full]) {
+            Err(failure) if !self.is_new && has_line(&failure, READ_ONLY) => Ok(false),
+            done => done.map(|_| true),
+        }
     }
 
     /// Removes the snapshot of a backup that failed and cannot go on.
@@ -435,18 +423,42 @@ impl One<'_> {
         }
     }
 
-    /// Releases all holds for this destination except the one on its newest snapshot. Snapshots of earlier backups are
-    /// destroyed, unless something needs them: the one that this increment started from, and older ones.
-    fn settle(&self, base: Option<&Existing>, sent: &Existing) -> Result<(), Failure> {
-        for one in snapshots_of(self.zfs, self.dataset)? {
-            if one.guid != sent.guid && one.holds > 0 && self.holds(&one.full)? {
-                self.zfs.read(&["release", &self.to.tag(), &one.full])?;
-            }
+    /// Removes the snapshot of a backup that failed, unless a part of it has arrived: the next one needs it to go on. It also
+    /// stays if the destination does not say, because its disk was taken away.
+    fn forget_unless_begun(&self, to: &str, sent: &Existing) {
+        match self.token(to) {
+            Ok(None) => self.forget(sent),
+            Err(failure) if has_line(&failure, "does not exist") => self.forget(sent),
+            _ => {}
         }
-        let Some(base) = base else { return Ok(()) };
-        for one in snapshots_of(self.zfs, self.dataset)? {
-            let is_ours = one.made_by.as_deref() == Some(MAKER);
-            if is_ours && one.txg <= base.txg && one.holds == 0 && !one.has_clones {
+    }
+
+    /// Releases all holds for this destination except the one on its newest snapshot. Snapshots of earlier backups are
+    /// destroyed, unless something needs them: the one that this increment started from and older ones, and those of backups
+    /// to this destination that were killed.
+    fn settle(&self, base: Option<&Existing>, sent: &Existing) -> Result<(), Failure> {
+        let mut earlier = Vec::new();
+        for mut one in snapshots_of(self.zfs, self.dataset)? {
+            if one.guid == sent.guid || one.holds > 0 && !self.holds(&one.full)? {
+                continue;
+            }
+            if one.holds > 0 {
+                // An older snapshot was sent once more, by its name: the next increment still starts from the newer one.
+                if one.txg > sent.txg {
+                    return Ok(());
+                }
+                self.zfs.read(&["release", &self.to.tag(), &one.full])?;
+                one.holds -= 1;
+            }
+            earlier.push(one);
+        }
+        let tag = self.top.tag();
+        for one in earlier {
+            // One that somebody gave another name is theirs.
+            let is_ours = one.made_by.as_deref() == Some(MAKER) && is_named(one.name(), BACKUP);
+            let is_past = base.is_some_and(|base| one.txg <= base.txg);
+            let is_left = one.txg < sent.txg && one.made_for.as_deref() == Some(&tag);
+            if is_ours && (is_past || is_left) && one.holds == 0 && !one.has_clones {
                 self.zfs.read(&["destroy", &one.full])?;
             }
         }
@@ -483,14 +495,14 @@ fn without_token(failure: Failure) -> Failure {
     if is_resumable { failure.hint("the next backup goes on where this one stopped") } else { failure }
 }
 
-/// Whether the destination has no room.
-fn is_full(failure: &Failure) -> bool {
-    matches!(failure, Failure::Refused(lines) if lines.iter().any(|line| line.contains(FULL)))
+/// Whether one of the lines of a failure has these words in it.
+fn has_line(failure: &Failure, words: &str) -> bool {
+    matches!(failure, Failure::Refused(lines) if lines.iter().any(|line| line.contains(words)))
 }
 
-/// Whether an increment was refused because its destination has something of its own.
-fn is_changed_there(failure: &Failure) -> bool {
-    matches!(failure, Failure::Refused(lines) if lines.iter().any(|line| line.contains(CHANGED)))
+/// Whether a receive got no more of its stream.
+fn is_cut(failure: &Failure) -> bool {
+    *failure == Failure::Ended(1) || CUT.iter().any(|words| has_line(failure, words))
 }
 
 /// What makes `to` a destination for increments from `base` again.
@@ -506,29 +518,4 @@ fn give_up(to: &str, base: &Existing) -> String {
 fn ended(sender: Child) -> Result<(), Failure> {
     let done = sender.wait_with_output().map_err(not_started)?;
     if done.status.success() { Ok(()) } else { Err(said(&done.stderr)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slash_at_an_end_or_a_dot_in_front_makes_a_folder() {
-        for (word, is_folder) in
-            [("/a", true), ("./a", true), ("..", true), ("a/", true), ("tank/a", false), ("tank", false)]
-        {
-            assert_eq!(matches!(Destination::of(word), Destination::Folder(_)), is_folder, "{word}");
-        }
-        assert!(
-            matches!(Destination::of("/a").below("/b/c"), Destination::Folder(path) if path == Path::new("/a/b/c"))
-        );
-        assert!(matches!(Destination::of("t/a").below(""), Destination::Dataset(name) if name == "t/a"));
-    }
-
-    #[test]
-    fn tags_of_long_places_stay_short_and_different() {
-        let long = |end: &str| Destination::of(&format!("/{}{end}", "ä".repeat(300))).tag();
-        assert!(long("a").len() < 256 && long("a") != long("b"));
-        assert_eq!(Destination::of("usb/home").tag(), "cenote-backup:usb/home");
-    }
 }

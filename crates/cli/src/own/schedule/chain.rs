@@ -2,7 +2,7 @@
 //!
 //! `0001-NAME.zfs-stream` is a full stream, `0002-NAME.zfs-stream` an increment from its snapshot, and so on.
 //! `0001-NAME.json` says what is in it. A file gets its name when it is whole, on disk, and was read back with the checksum
-//! that it was written with; the note comes last. So a stream without a note does not count.
+//! that it was written with; the note comes last. So a stream without a note does not count: the next backup puts it aside.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -19,6 +19,8 @@ const PIECE: usize = 1 << 20;
 const STREAM: &str = "zfs-stream";
 /// What the name of a stream that is being written ends in.
 const PARTIAL: &str = "partial";
+/// What is appended to the name of a stream that has no note, so that nobody receives it with the others.
+const ASIDE: &str = "without-note";
 
 /// One stream of a chain, as its note has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +35,19 @@ pub(super) struct Link {
     pub sha256: String,
     /// The name of the stream in the folder.
     pub file: String,
+    /// Whether blocks are in it as they are, encrypted; unknown in notes of older versions.
+    pub raw: Option<bool>,
+}
+
+/// What is added to a chain.
+#[derive(Debug)]
+pub(super) struct New<'a> {
+    /// `dataset@name`.
+    pub snapshot: &'a str,
+    pub guid: u64,
+    /// The guid of the snapshot that an increment starts from.
+    pub from: Option<u64>,
+    pub raw: bool,
 }
 
 impl Link {
@@ -50,6 +65,7 @@ impl Link {
             sha256: word("sha256")?,
             // A note that names another folder is no note of ours.
             file: word("file").filter(|file| !file.contains('/'))?,
+            raw: note["raw"].as_bool(),
         })
     }
 
@@ -61,7 +77,7 @@ impl Link {
     fn note(&self) -> String {
         let from = self.from.map(|guid| guid.to_string());
         let note = json!({ "schema": 1, "number": self.number, "snapshot": self.snapshot, "guid": self.guid.to_string(),
-            "from": from, "bytes": self.bytes, "sha256": self.sha256, "file": self.file });
+            "from": from, "bytes": self.bytes, "sha256": self.sha256, "file": self.file, "raw": self.raw });
         format!("{note:#}\n")
     }
 }
@@ -71,13 +87,15 @@ impl Link {
 pub(super) struct Chain {
     folder: PathBuf,
     pub links: Vec<Link>,
+    /// Names of streams that have no note. They are none of the chain's.
+    pub strays: Vec<String>,
     /// The folder, locked against another backup that would write into it.
     _lock: Option<File>,
 }
 
 impl Chain {
-    /// The chain in a folder. With `make` it is for writing: the folder is made if it is missing, and what a killed backup left
-    /// unfinished in it is removed.
+    /// The chain in a folder. With `make` it is for writing: the folder is made if it is missing, what a killed backup left
+    /// unfinished in it is removed, and streams behind the last note are put aside under another name.
     ///
     /// # Errors
     /// The folder cannot be made or read, another backup writes into it, or a note in it cannot be understood.
@@ -89,13 +107,18 @@ impl Chain {
             lock = locked(folder).map_err(failed)?;
         }
         let mut links: Vec<Link> = Vec::new();
+        let mut strays: Vec<String> = Vec::new();
         for entry in fs::read_dir(folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             // Nothing else writes here, so a backup that was killed left it.
             if lock.is_some() && is_unfinished(&path) {
                 fs::remove_file(&path).map_err(|error| about("remove", &path, &error))?;
             }
-            if path.extension().is_none_or(|ending| ending != "json") {
+            let ending = path.extension().unwrap_or_default();
+            if ending == STREAM {
+                strays.extend(path.file_name().and_then(|name| name.to_str()).map(str::to_owned));
+            }
+            if ending != "json" {
                 continue;
             }
             let text = fs::read_to_string(&path).map_err(|error| about("read", &path, &error))?;
@@ -109,7 +132,36 @@ impl Chain {
         if is_broken {
             return Err(Failure::refused(format!("two streams in '{}' have one number", folder.display())));
         }
-        Ok(Chain { folder: folder.to_owned(), links, _lock: lock })
+        strays.retain(|name| links.iter().all(|link| link.file != *name));
+        strays.sort();
+        if lock.is_some() {
+            let last = links.last().map_or(0, |link| link.number);
+            for name in strays.iter().filter(|name| number_of(name).is_some_and(|number| number > last)) {
+                let path = folder.join(name);
+                fs::rename(&path, folder.join(format!("{name}.{ASIDE}")))
+                    .map_err(|error| about("rename", &path, &error))?;
+            }
+        }
+        Ok(Chain { folder: folder.to_owned(), links, strays, _lock: lock })
+    }
+
+    /// Why nothing can be received from the last full stream on: one of the streams is missing or has another length. Their
+    /// contents are not read here.
+    pub(super) fn gap(&self) -> Option<String> {
+        let start = self.links.iter().rposition(|link| link.from.is_none()).unwrap_or(0);
+        let links = &self.links[start..];
+        let lost = links.iter().find(|link| {
+            !fs::metadata(self.folder.join(&link.file)).is_ok_and(|file| file.len() == link.bytes)
+        });
+        match lost {
+            Some(link) => Some(format!("'{}' is missing or has another length", link.file)),
+            None => missing(links),
+        }
+    }
+
+    /// Which stream is missing between the others, if one is.
+    pub(super) fn missing(&self) -> Option<String> {
+        missing(&self.links)
     }
 
     /// The chains in a folder and in the folders below it, where a recursive backup has those of the datasets below.
@@ -151,12 +203,12 @@ impl Chain {
     /// What could not be read or written. The chain is as it was.
     pub(super) fn add(
         &mut self,
-        (snapshot, guid, from): (&str, u64, Option<u64>),
+        new: &New,
         mut source: impl Read,
         ended: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<&Link, Failure> {
         let number = self.last().map_or(1, |link| link.number + 1);
-        let name = snapshot.split_once('@').map_or(snapshot, |(_, name)| name);
+        let name = new.snapshot.split_once('@').map_or(new.snapshot, |(_, name)| name);
         let file = format!("{number:04}-{name}.{STREAM}");
         let partial = self.folder.join(format!("{file}.{PARTIAL}"));
         let written = write(&mut source, &partial).map_err(|error| about("write", &partial, &error));
@@ -176,7 +228,17 @@ impl Chain {
             // The rest of the file would only take space.
             let _ = fs::remove_file(&partial);
         })?;
-        let link = Link { number, snapshot: snapshot.to_owned(), guid, from, bytes, sha256, file };
+        let New { guid, from, raw, .. } = *new;
+        let link = Link {
+            number,
+            snapshot: new.snapshot.to_owned(),
+            guid,
+            from,
+            bytes,
+            sha256,
+            file,
+            raw: Some(raw),
+        };
         self.put(&partial, &link).map_err(|error| about("write", &self.folder, &error))?;
         self.links.push(link);
         Ok(&self.links[self.links.len() - 1])
@@ -210,6 +272,21 @@ impl Chain {
             }
         }
     }
+}
+
+/// Which stream is missing: in front of an increment that comes first, or between two.
+fn missing(links: &[Link]) -> Option<String> {
+    if let Some(first) = links.first().filter(|first| first.from.is_some()) {
+        return Some(format!("the stream before '{}' is missing", first.file));
+    }
+    let two = links.windows(2).find(|two| two[1].from.is_some_and(|from| from != two[0].guid))?;
+    Some(format!("the stream between '{}' and '{}' is missing", two[0].file, two[1].file))
+}
+
+/// The number that the name of a stream begins with, if it is a name that [`Chain::add`] gives.
+fn number_of(name: &str) -> Option<u64> {
+    let (number, _) = name.split_once('-')?;
+    number.parse().ok().filter(|_| number.len() >= 4)
 }
 
 /// Locks a folder for writing; `None` on a file system that has no locks.
@@ -271,8 +348,13 @@ fn copy(source: &mut dyn Read, mut put: impl FnMut(&[u8]) -> io::Result<()>) -> 
 mod tests {
     use super::*;
 
+    fn new(guid: u64, from: Option<u64>) -> New<'static> {
+        New { snapshot: "t@x", guid, from, raw: false }
+    }
+
     fn add(chain: &mut Chain, name: &str, bytes: &[u8], from: Option<u64>) -> Result<(), Failure> {
-        chain.add((&format!("t@{name}"), 1 << 63, from), bytes, || Ok(())).map(drop)
+        let snapshot = format!("t@{name}");
+        chain.add(&New { snapshot: &snapshot, ..new(1 << 63, from) }, bytes, || Ok(())).map(drop)
     }
 
     #[test]
@@ -290,6 +372,61 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_without_one_of_its_streams_or_notes_is_not_whole() {
+        let whole = || {
+            let folder = tempfile::tempdir().expect("made");
+            let mut chain = Chain::open(folder.path(), true).expect("opened");
+            let links = [("a", 1, None), ("b", 2, Some(1)), ("c", 3, Some(2))];
+            for (name, guid, from) in links {
+                let snapshot = format!("t@{name}");
+                let new = New { snapshot: &snapshot, ..new(guid, from) };
+                chain.add(&new, name.as_bytes(), || Ok(())).map(drop).expect("added");
+            }
+            assert_eq!((chain.gap(), chain.missing(), chain.strays), (None, None, vec![]));
+            folder
+        };
+        for (at, name) in ["0001-a", "0002-b", "0003-c"].iter().enumerate() {
+            let (stream, note) = (format!("{name}.{STREAM}"), format!("{name}.json"));
+            // The stream alone is gone.
+            let folder = whole();
+            fs::remove_file(folder.path().join(&stream)).expect("removed");
+            let chain = Chain::open(folder.path(), true).expect("opened");
+            assert!(chain.gap().is_some_and(|why| why.contains(&stream)), "{name}");
+            // The note alone is gone: the last stream is put aside, and what is left is whole.
+            let folder = whole();
+            fs::remove_file(folder.path().join(&note)).expect("removed");
+            let chain = Chain::open(folder.path(), false).expect("opened");
+            assert_eq!(
+                (chain.strays.as_slice(), chain.missing().is_some()),
+                ([stream.clone()].as_slice(), at < 2)
+            );
+            let chain = Chain::open(folder.path(), true).expect("opened");
+            assert_eq!((chain.gap().is_some(), folder.path().join(&stream).exists()), (at < 2, at < 2));
+            let aside = folder.path().join(format!("{stream}.{ASIDE}"));
+            assert_eq!(aside.exists(), at == 2);
+            // Both are gone.
+            let folder = whole();
+            for file in [&stream, &note] {
+                fs::remove_file(folder.path().join(file)).expect("removed");
+            }
+            let chain = Chain::open(folder.path(), true).expect("opened");
+            assert_eq!((chain.missing().is_some(), chain.gap().is_some()), (at < 2, at < 2), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_new_full_stream_makes_a_chain_whole_again() {
+        let folder = tempfile::tempdir().expect("made");
+        let mut chain = Chain::open(folder.path(), true).expect("opened");
+        for (guid, from) in [(1, None), (2, Some(1)), (3, None), (4, Some(3))] {
+            chain.add(&new(guid, from), b"x".as_slice(), || Ok(())).map(drop).expect("added");
+        }
+        fs::remove_file(folder.path().join("0002-x.json")).expect("removed");
+        fs::remove_file(folder.path().join("0001-x.zfs-stream")).expect("removed");
+        assert_eq!(Chain::open(folder.path(), false).expect("opened").gap(), None);
+    }
+
+    #[test]
     fn what_a_killed_backup_left_is_removed_and_nothing_else() {
         let folder = tempfile::tempdir().expect("made");
         let names =
@@ -297,7 +434,9 @@ mod tests {
         names.iter().for_each(|name| fs::write(folder.path().join(name), "half").expect("written"));
         let chain = Chain::open(folder.path(), true).expect("opened");
         let left: Vec<bool> = names.iter().map(|name| folder.path().join(name).exists()).collect();
-        assert_eq!(left, [false, false, true, true, true]);
+        assert_eq!(left, [false, false, true, false, true]);
+        // A whole stream that has no note yet is kept under another name.
+        assert!(folder.path().join(format!("{}.{ASIDE}", names[3])).exists());
         let Err(Failure::Refused(lines)) = Chain::open(folder.path(), true) else { panic!("opened twice") };
         assert!(lines[0].contains("another backup writes into it"), "{lines:?}");
         drop(chain);
@@ -309,7 +448,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("made");
         let mut chain = Chain::open(folder.path(), true).expect("opened");
         let ended = || Err(Failure::refused("it broke"));
-        let done = chain.add(("t@a", 1, None), b"half".as_slice(), ended).map(drop);
+        let done = chain.add(&new(1, None), b"half".as_slice(), ended).map(drop);
         assert_eq!(done, Err(Failure::refused("it broke")));
         assert_eq!(fs::read_dir(folder.path()).expect("read").count(), 0);
         add(&mut chain, "a", b"whole", None).expect("added");

@@ -3,7 +3,7 @@
 //! From:   `zfs get`.
 //! To:     the policy and the backup. The oldest comes first.
 
-use super::MADE_BY;
+use super::{MADE_BY, MADE_FOR};
 use crate::messages::Failure;
 use crate::own::child::Zfs;
 
@@ -21,6 +21,8 @@ pub(super) struct Existing {
     pub has_clones: bool,
     /// Which command made it, if one of ours did.
     pub made_by: Option<String>,
+    /// The tag of the destination that a backup made it for.
+    pub made_for: Option<String>,
 }
 
 impl Existing {
@@ -35,7 +37,7 @@ impl Existing {
 /// # Errors
 /// What `zfs get` said.
 pub(super) fn snapshots_of(zfs: &Zfs, dataset: &str) -> Result<Vec<Existing>, Failure> {
-    let properties = format!("guid,createtxg,creation,userrefs,clones,{MADE_BY}");
+    let properties = format!("guid,createtxg,creation,userrefs,clones,{MADE_BY},{MADE_FOR}");
     let columns = "name,property,value,source";
     let words = ["get", "-Hp", "-d", "1", "-t", "snapshot", "-o", columns, &properties, dataset];
     Ok(parse(&zfs.read(&words)?))
@@ -61,6 +63,7 @@ fn parse(text: &str) -> Vec<Existing> {
             "userrefs" => last.holds = value.parse().unwrap_or(1),
             "clones" => last.has_clones = !matches!(value, "" | "-"),
             MADE_BY => last.made_by = (source == "local").then(|| value.to_owned()),
+            MADE_FOR => last.made_for = (source == "local").then(|| value.to_owned()),
             _ => {}
         }
     }
@@ -87,6 +90,7 @@ mod tests {
     fn only_a_value_of_the_snapshot_itself_says_who_made_it() {
         let text = "t@b\tguid\t7\t-\nt@b\tcreatetxg\t20\t-\nt@b\tcreation\t99\t-\nt@b\tuserrefs\t2\t-\n\
                     t@b\tclones\t\t-\nt@b\tcenote:made-by\tsnapshots\tlocal\n\
+                    t@b\tcenote:made-for\tx\tinherited from t\n\
                     t@a\tguid\t8\t-\nt@a\tcreatetxg\t10\t-\nt@a\tuserrefs\t?\t-\nt@a\tclones\tt/c\t-\n\
                     t@a\tcenote:made-by\tsnapshots\tinherited from t\n";
         let all = parse(text);
@@ -98,6 +102,7 @@ mod tests {
             holds: 2,
             has_clones: false,
             made_by: Some("snapshots".into()),
+            made_for: None,
         };
         let a = Existing {
             full: "t@a".into(),

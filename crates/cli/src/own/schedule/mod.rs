@@ -5,8 +5,10 @@
 
 pub(super) mod backup;
 mod chain;
+mod destination;
 mod existing;
 pub(super) mod policy;
+mod raw;
 pub(super) mod snapshots;
 
 pub use backup::Backup;
@@ -17,6 +19,9 @@ use jiff::Timestamp;
 /// The user property by which these commands know the snapshots that they made. Only a value that was set on the snapshot
 /// itself counts, not an inherited or a received one.
 const MADE_BY: &str = "cenote:made-by";
+/// The user property by which a backup knows the snapshots that it made for one destination, so that one for another
+/// destination leaves them alone.
+const MADE_FOR: &str = "cenote:made-for";
 
 /// What the names of snapshots of [`snapshots`] begin with.
 const AUTO: &str = "auto";

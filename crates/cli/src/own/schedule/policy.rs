@@ -92,11 +92,13 @@ impl Policy {
     }
 
     /// Which snapshots are kept, by their index; `times` are seconds since 1970 in any order. For each period these are the
-    /// newest of each of the last parts that have a snapshot. The newest snapshot of all is always among them.
-    pub fn kept(&self, times: &[i64], zone: &TimeZone) -> BTreeSet<usize> {
-        let mut newest_first: Vec<usize> = (0..times.len()).collect();
+    /// newest of each of the last parts that have a snapshot. The newest snapshot of all is always among them. One that is dated
+    /// later than `now`, because the clock was set back, is kept and does not count: it must not take the place of a present one.
+    pub fn kept(&self, times: &[i64], now: i64, zone: &TimeZone) -> BTreeSet<usize> {
+        let (mut newest_first, later): (Vec<usize>, Vec<usize>) =
+            (0..times.len()).partition(|index| times[*index] <= now);
         newest_first.sort_by_key(|index| std::cmp::Reverse((times[*index], *index)));
-        let mut kept = BTreeSet::new();
+        let mut kept = BTreeSet::from_iter(later);
         for (period, count) in &self.keep {
             let mut last = None;
             let mut left = *count;
@@ -122,6 +124,8 @@ mod tests {
     use super::*;
 
     const DAY: i64 = 24 * HOUR;
+    /// Later than all snapshots of most tests.
+    const NOW: i64 = 1000 * DAY;
 
     fn policy(text: &str) -> Policy {
         text.parse().expect(text)
@@ -150,25 +154,36 @@ mod tests {
     fn the_newest_of_each_part_is_kept() {
         // One each hour for three days.
         let times: Vec<i64> = (0..72).map(|hour| hour * HOUR).collect();
-        let kept = policy("3h,2d").kept(&times, &TimeZone::UTC);
+        let kept = policy("3h,2d").kept(&times, NOW, &TimeZone::UTC);
         assert_eq!(kept, BTreeSet::from([47, 69, 70, 71]));
         // The order of the snapshots does not matter.
         let backward: Vec<i64> = times.iter().rev().copied().collect();
-        assert_eq!(policy("3h,2d").kept(&backward, &TimeZone::UTC), BTreeSet::from([0, 1, 2, 24]));
+        assert_eq!(policy("3h,2d").kept(&backward, NOW, &TimeZone::UTC), BTreeSet::from([0, 1, 2, 24]));
     }
 
     #[test]
     fn days_without_a_snapshot_do_not_count() {
         let times = [0, 10 * DAY, 400 * DAY, 401 * DAY];
-        assert_eq!(policy("3d").kept(&times, &TimeZone::UTC), BTreeSet::from([1, 2, 3]));
-        assert_eq!(policy("5y").kept(&times, &TimeZone::UTC), BTreeSet::from([1, 3]));
-        assert_eq!(policy("5y").kept(&[], &TimeZone::UTC), BTreeSet::new());
+        assert_eq!(policy("3d").kept(&times, NOW, &TimeZone::UTC), BTreeSet::from([1, 2, 3]));
+        assert_eq!(policy("5y").kept(&times, NOW, &TimeZone::UTC), BTreeSet::from([1, 3]));
+        assert_eq!(policy("5y").kept(&[], NOW, &TimeZone::UTC), BTreeSet::new());
     }
 
     #[test]
     fn the_newest_of_all_is_always_kept() {
         for text in ["1h", "1d", "1w", "1m", "1y", "1h,1y"] {
-            assert!(policy(text).kept(&[5, 7 * DAY, 6 * DAY], &TimeZone::UTC).contains(&1), "{text}");
+            assert!(policy(text).kept(&[5, 7 * DAY, 6 * DAY], NOW, &TimeZone::UTC).contains(&1), "{text}");
         }
+    }
+
+    #[test]
+    fn snapshots_dated_later_than_now_stay_and_take_no_place() {
+        // The clock was a day ahead for two hours, and is right again.
+        let times = [DAY, 2 * DAY, 2 * DAY + HOUR, DAY + HOUR, DAY + 2 * HOUR];
+        let now = DAY + 2 * HOUR;
+        assert_eq!(policy("2h").kept(&times, now, &TimeZone::UTC), BTreeSet::from([1, 2, 3, 4]));
+        assert_eq!(policy("1d").kept(&times, now, &TimeZone::UTC), BTreeSet::from([1, 2, 4]));
+        // When the time has come, they count like all others.
+        assert_eq!(policy("2h").kept(&times, 3 * DAY, &TimeZone::UTC), BTreeSet::from([1, 2]));
     }
 }

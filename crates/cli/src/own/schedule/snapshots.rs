@@ -1,8 +1,8 @@
 //! `cenote snapshots`: makes snapshots and removes old ones, as a policy says.
 //!
 //! From:   a policy and a dataset.
-//! To:     one new snapshot if one is due, and fewer old ones. A snapshot that this command did not make, one that is held,
-//!         and one that has clones always stays.
+//! To:     one new snapshot if one is due, and fewer old ones. A snapshot that this command did not make, one that was renamed,
+//!         one that is held, and one that has clones always stays.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -13,7 +13,7 @@ use super::policy::Policy;
 use super::{AUTO, BACKUP, MADE_BY, is_named, name_now};
 use crate::around::Surroundings;
 use crate::messages::Failure;
-use crate::out::Console;
+use crate::out::{Console, counted};
 use crate::own::child::Zfs;
 
 /// Creator of a snapshot, from [`MADE_BY`].
@@ -24,8 +24,9 @@ const MAKER: &str = "snapshots";
 #[command(after_help = "\
 Run it often, from a timer: it makes a snapshot when none was made yet in the current hour (the shortest period of the \
 policy), and removes those that the policy no longer keeps. For each period it keeps the newest snapshot of each of the \
-last parts that have one. It removes only snapshots that it made itself. Held snapshots stay, and so does the last one \
-that a backup has sent: 'cenote backup' holds it.
+last parts that have one. It removes only snapshots that it made itself and that still have the name it gave them: rename one \
+to keep it. Held snapshots stay, and so does the last one that a backup has sent: 'cenote backup' holds it. Snapshots dated \
+later than now stay, too, and do not count.
 
 In a copy that 'cenote backup' fills no snapshot may be made, or the next backup would be refused. There, --prune removes those \
 that the policy no longer keeps: the ones that this command and 'cenote backup' made in the source, by their names. The newest \
@@ -83,7 +84,8 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
         // The new snapshot takes its place in the policy, also one that would be made.
         let is_made = made.iter().any(|full| full.split_once('@').is_some_and(|(of, _)| of == dataset));
         times.extend(is_made.then_some(now));
-        let kept = args.keep.kept(&times, &zone);
+        tell_later(&dataset, times.iter().filter(|created| **created > now).count(), console);
+        let kept = args.keep.kept(&times, now, &zone);
         let old = ours.iter().enumerate().filter(|(at, one)| !kept.contains(at) && is_free(one));
         let old: Vec<&Existing> = old.map(|(_, one)| one).collect();
         for one in old {
@@ -151,6 +153,18 @@ fn make(args: &Snapshots, zfs: &Zfs, due: &[String], console: &mut Console) -> R
     due.iter().try_for_each(|full| told(args, what, full, console))
 }
 
+/// Says how many snapshots are dated later than now.
+fn tell_later(dataset: &str, count: usize, console: &mut Console) {
+    if count == 0 || console.is_quiet() {
+        return;
+    }
+    let (are, they, them) = if count == 1 { ("is", "it stays", "it") } else { ("are", "they stay", "them") };
+    let all = counted(count as u64, "snapshot");
+    console.remark(&format!(
+        "'{dataset}': {all} {are} dated later than now (was the clock wrong?): {they}, and the policy does not count {them}"
+    ));
+}
+
 fn told(args: &Snapshots, what: &str, full: &str, console: &mut Console) -> Result<(), Failure> {
     match args.json || console.is_quiet() {
         true => Ok(()),
@@ -158,8 +172,9 @@ fn told(args: &Snapshots, what: &str, full: &str, console: &mut Console) -> Resu
     }
 }
 
+/// Whether this command made it, and nobody gave it another name to keep it.
 fn is_ours(one: &Existing) -> bool {
-    one.made_by.as_deref() == Some(MAKER)
+    one.made_by.as_deref() == Some(MAKER) && is_named(one.name(), AUTO)
 }
 
 /// Whether it came with a backup: its name is one that a backup gives, and none made it here. A copy is read-only as well, until

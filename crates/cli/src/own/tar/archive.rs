@@ -8,6 +8,7 @@ use std::io::{self, Read};
 
 use zpl::{FileKind, Time};
 
+use super::acl;
 use super::header::{BLOCK, Member};
 
 /// Bytes of an extended header at most: attributes of 64 KiB each, and names.
@@ -57,6 +58,7 @@ struct Extended {
     mtime: Option<Time>,
     atime: Option<Time>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    acls: Vec<(&'static [u8], Vec<u8>)>,
     /// The size of a file with holes.
     real_size: Option<u64>,
     /// The version of the format for holes.
@@ -211,6 +213,7 @@ impl<R: Read> Archive<R> {
             stored: if has_bytes { size } else { 0 },
             sparse,
             xattrs: extended.xattrs,
+            acls: extended.acls,
         })
     }
 
@@ -359,6 +362,8 @@ fn take_record(key: &[u8], value: &[u8], extended: &mut Extended) -> Result<(), 
         _ => {
             if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                 extended.xattrs.push((unescaped(name), value.to_vec()));
+            } else if let Some(name) = acl::attribute_of(key) {
+                extended.acls.push((name, value.to_vec()));
             }
         }
     }

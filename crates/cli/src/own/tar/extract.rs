@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::json;
 use zpl::{Error, FileKind, Filesystem, NewNode, ObjectId, SetAttr, XattrMode};
 
+use super::acl;
 use super::archive::{Archive, Broken};
 use super::header::Member;
 use crate::around::Surroundings;
@@ -63,6 +64,7 @@ pub fn run(tar: &Tar, around: &Surroundings, console: &mut Console) -> Result<u8
         kernel: pools.kernel(&tar.place),
         stop: &stop,
         folders: Vec::new(),
+        lacking: Vec::new(),
         buffer: vec![0; PIECE],
         unpacked: Unpacked::default(),
     };
@@ -157,6 +159,8 @@ struct Target<'a> {
     stop: &'a Stop,
     /// Folders of members, whose modes and times are set when everything is in them.
     folders: Vec<(ObjectId, SetAttr)>,
+    /// What the member that is being made had to do without.
+    lacking: Vec<String>,
     buffer: Vec<u8>,
     unpacked: Unpacked,
 }
@@ -189,7 +193,13 @@ impl Target<'_> {
             if member.path.starts_with(b"/") && !std::mem::replace(&mut said_absolute, true) {
                 console.note("names that begin with '/' are taken as below the target");
             }
-            match self.make(&member, archive) {
+            let made = self.make(&member, archive);
+            for why in self.lacking.drain(..) {
+                console.complain(Failure::refused(format!(
+                    "cannot unpack all of '{shown}': {why}: left without it"
+                )))?;
+            }
+            match made {
                 Ok(()) => self.unpacked.add(&member),
                 Err(Refusal::Left(why)) => {
                     self.unpacked.errors += 1;
@@ -316,15 +326,21 @@ impl Target<'_> {
         Ok(())
     }
 
-    fn set_xattrs(&self, id: ObjectId, member: &Member) -> Result<(), Refusal> {
+    fn set_xattrs(&mut self, id: ObjectId, member: &Member) -> Result<(), Refusal> {
         for (name, value) in &member.xattrs {
             self.fs.xattr_set(id, name, value, XattrMode::Either)?;
+        }
+        for (name, text) in member.acls.iter().filter(|(_, text)| !text.is_empty()) {
+            match acl::value_of(text) {
+                Ok(value) => self.fs.xattr_set(id, name, &value, XattrMode::Either)?,
+                Err(why) => self.lacking.push(why),
+            }
         }
         Ok(())
     }
 
     /// What a node needs besides its contents.
-    fn complete(&self, id: ObjectId, member: &Member) -> Result<(), Refusal> {
+    fn complete(&mut self, id: ObjectId, member: &Member) -> Result<(), Refusal> {
         self.set_xattrs(id, member)?;
         let set = SetAttr { atime: Some(member.atime), mtime: Some(member.mtime), ..SetAttr::default() };
         Ok(self.fs.setattr(id, &set)?)

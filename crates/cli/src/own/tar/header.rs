@@ -7,6 +7,8 @@ use std::io::{self, Write};
 
 use zpl::{FileKind, Time};
 
+use super::acl;
+
 /// Bytes of a block of a tar stream.
 pub const BLOCK: usize = 512;
 /// Bytes of a name in a header.
@@ -45,6 +47,8 @@ pub struct Member {
     pub sparse: Option<u64>,
     /// Extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// ACLs that a stream has as text, each with the extended attribute that it becomes.
+    pub acls: Vec<(&'static [u8], Vec<u8>)>,
 }
 
 impl Member {
@@ -123,6 +127,10 @@ impl Member {
             record(&mut all, b"mtime", decimal(self.mtime).as_bytes());
             record(&mut all, b"atime", decimal(self.atime).as_bytes());
             for (name, value) in &self.xattrs {
+                // GNU tar takes the text with --acls, and the attribute without.
+                if let Some((key, text)) = acl::record_of(name, value) {
+                    record(&mut all, key, text.as_bytes());
+                }
                 record(&mut all, &xattr_key(name), value);
             }
         }

@@ -1,8 +1,9 @@
 //! `cenote tar`: a tree of a pool as a POSIX tar stream, and back (`extract.rs`).
 //!
 //! From:   a folder or file of a dataset or snapshot.
-//! To:     standard output, in the pax format: modes, owners, times, all kinds of files, hard links, holes, extended attributes.
+//! To:     standard output, in the pax format: modes, owners, times, all kinds of files, hard links, holes, extended attributes, ACLs.
 
+mod acl;
 mod archive;
 mod extract;
 mod header;
@@ -160,6 +161,7 @@ impl Writer<'_> {
             stored: if stat.kind == FileKind::Regular && first { stat.size } else { 0 },
             sparse: None,
             xattrs,
+            acls: Vec::new(),
             linked,
         })
     }
