@@ -16,7 +16,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Packages whose versions users may want to know.
 const LIBRARIES: [&str; 4] = ["libdeflate-sys", "lz4-sys", "blake3", "sha2"];
-/// What deflating needs of ISA-L on any machine; checksums of gzip files, which we do not make, in plain C.
+/// The sources of ISA-L that deflating needs on any machine. The checksums of gzip files are among them in plain C; we
+/// write none.
 const SOURCES: [&str; 12] = [
     "igzip/igzip.c",
     "igzip/hufftables_c.c",

@@ -63,7 +63,7 @@ pub(crate) struct StepSample {
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What it is called in tables.
+    /// Its name in tables.
     pub name: String,
     /// For `sh -c`, with `{dir}` and `{threads}`.
     pub command: String,

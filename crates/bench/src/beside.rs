@@ -18,7 +18,7 @@ const NAMES: [(&str, &str); 6] = [
     ("gzip without QAT", "gzip"),
 ];
 
-/// What a published row tells of.
+/// The kind of a published row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Ratio,
@@ -132,7 +132,7 @@ struct Conditions<'a> {
     row: &'a str,
     /// Cores that the row names, and the threads that stand for them here.
     cores: Option<(u32, u32)>,
-    /// What was measured by record size or by total.
+    /// The compression that was measured by record size or by total.
     compression: &'a str,
     totals: Vec<u64>,
     /// Bytes here for one unit of the published totals; `None` where proportions do not tell.

@@ -44,11 +44,11 @@ pub struct Pair {
     pub name: String,
     /// Seconds to write: first, second.
     pub write_seconds: (f64, f64),
-    /// What that means.
+    /// The verdict on the write rates.
     pub write: Verdict,
     /// Seconds to read.
     pub read_seconds: (f64, f64),
-    /// What that means.
+    /// The verdict on the read rates.
     pub read: Verdict,
     /// Bytes in the pool over bytes of data: first, second.
     pub size: (f64, f64),
@@ -57,11 +57,11 @@ pub struct Pair {
 /// Two reports side by side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// What the two are called.
+    /// The names of the two.
     pub names: (String, String),
-    /// What both measured.
+    /// The configurations that both measured.
     pub pairs: Vec<Pair>,
-    /// What only one of them measured, or what makes them hard to compare.
+    /// Configurations that only one of them measured, and facts that make the two hard to compare.
     pub warnings: Vec<String>,
     /// The machine of each, in lines.
     pub machines: (Vec<String>, Vec<String>),

@@ -41,9 +41,9 @@ pub struct Implementation {
 /// All there are, and engines that there might be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Engines {
-    /// What `compression` may be set to.
+    /// The values of `compression`.
     pub compressions: Vec<Implementation>,
-    /// What `checksum` may be set to.
+    /// The values of `checksum`.
     pub checksums: Vec<Implementation>,
     /// Engines for gzip that this build or machine does not have.
     pub absent: Vec<String>,

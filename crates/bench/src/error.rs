@@ -32,7 +32,7 @@ pub enum Error {
     /// The files are all empty, or there are none.
     #[error("nothing to measure: '{}' holds no data", path.display())]
     NoData {
-        /// What was named, or the first of several.
+        /// The path that was named, or the first of several.
         path: PathBuf,
     },
     /// The sample is neither inside this program nor in a folder beside it.
@@ -65,14 +65,14 @@ pub enum Error {
     /// A rate that is too low to measure anything with.
     #[error("cannot measure with {what} {}: it must be at least {}", in_words(*rate), in_words(*least))]
     TooSlow {
-        /// What it is: a disk that writes …
+        /// The kind of the disk: a disk that writes …
         what: &'static str,
         /// As given, in bytes a second.
         rate: u64,
         /// The least.
         least: u64,
     },
-    /// What cannot be held to the rates of a device.
+    /// The target that cannot be held to the rates of a device.
     #[error("--disk-write and --disk-read need a temporary pool, and do not work with {0}")]
     NotHeld(String),
     /// More threads than any machine has cores.
@@ -84,7 +84,7 @@ pub enum Error {
     /// An amount that is too small to measure anything with.
     #[error("cannot measure with {what} of {}: it must be at least {}", nice_bytes(*value), nice_bytes(*least))]
     TooLittle {
-        /// What it is.
+        /// The resource.
         what: &'static str,
         /// As given, in bytes.
         value: u64,
@@ -128,7 +128,7 @@ pub enum Error {
     Step {
         /// Its name.
         step: String,
-        /// What was being measured.
+        /// The configuration that was being measured.
         configuration: String,
         /// Its last words, or how it ended.
         reason: String,
@@ -151,7 +151,7 @@ pub enum Error {
     Full {
         /// The folder or the pool.
         place: String,
-        /// What was being measured.
+        /// The configuration that was being measured.
         configuration: String,
     },
     /// The temporary pool cannot be made.
@@ -165,9 +165,9 @@ pub enum Error {
     /// The pool failed.
     #[error("cannot {doing} ({configuration}): {source}")]
     Pool {
-        /// What was being done, such as `write to 'tank'`.
+        /// The action, such as `write to 'tank'`.
         doing: String,
-        /// What was being measured.
+        /// The configuration that was being measured.
         configuration: String,
         /// Why.
         source: Box<pool::Error>,
@@ -175,9 +175,9 @@ pub enum Error {
     /// The file system in the pool failed.
     #[error("cannot {doing} ({configuration}): {source}")]
     Filesystem {
-        /// What was being done, such as `write 'a.txt'`.
+        /// The action, such as `write 'a.txt'`.
         doing: String,
-        /// What was being measured.
+        /// The configuration that was being measured.
         configuration: String,
         /// Why.
         source: Box<zpl::Error>,
@@ -198,12 +198,12 @@ pub enum Error {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// What the advisor cannot look at.
+    /// Data that the advisor cannot look at.
     #[error("cannot give advice on '{}': it is {what}", path.display())]
     Unadvisable {
         /// Which one.
         path: PathBuf,
-        /// What it is.
+        /// The kind of the data.
         what: &'static str,
     },
     /// Nothing of the data could be read.

@@ -59,9 +59,9 @@ struct Keys {
 /// An experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Experiment {
-    /// What it asks.
+    /// The question of the experiment.
     pub question: String,
-    /// What to measure with unless the user names files: `sample`, `KIND:SIZE`.
+    /// The data to measure with unless the user names files: `sample`, `KIND:SIZE`.
     pub data: Vec<String>,
     /// Steps of an application.
     pub steps: Vec<Step>,
@@ -81,7 +81,7 @@ pub struct Experiment {
     pub repeat: Option<u32>,
     /// Bytes.
     pub dirty_max: Option<u64>,
-    /// What the disk is held to.
+    /// The rates to which the disk is held.
     pub device: Device,
     /// Bytes per second.
     pub network: Option<u64>,

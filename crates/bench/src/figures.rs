@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Numbers in rows and columns; blank where nothing was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Grid {
-    /// What the numbers are.
+    /// The meaning of the numbers.
     pub title: String,
     /// Their unit; may be empty.
     pub unit: String,
@@ -157,7 +157,7 @@ impl Table {
 /// A picture of numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// A description in words, for readers who cannot see the figure.
     pub description: String,
@@ -201,7 +201,7 @@ pub enum Kind {
         x: Axis,
         /// Upwards, from 0.
         y: Axis,
-        /// What to draw.
+        /// The lines to draw.
         series: Vec<Series>,
         /// A place on the x axis that matters, and why.
         mark: Option<(f64, String)>,
@@ -220,7 +220,7 @@ pub(crate) fn alike_records(sizes: &[u64]) -> Vec<(String, Vec<usize>)> {
     all.into_iter().map(|size| (format!("records of {}", nice(size)), of(size))).collect()
 }
 
-/// What an axis says.
+/// The labels of an axis.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
     /// The quantity and its unit.
@@ -240,7 +240,7 @@ impl Axis {
 /// Bars that stand together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// What they share.
+    /// The value that they share.
     pub name: String,
     /// Name and length of each.
     pub bars: Vec<(String, f64)>,

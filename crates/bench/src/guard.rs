@@ -20,7 +20,7 @@ case $2 in
   files) rm -rf -- \"$1\" ;;
 esac";
 
-/// What a folder is.
+/// The state of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// A mount point, with nothing below the mount.

@@ -1,4 +1,4 @@
-//! What held something up.
+//! The bottleneck of reading or writing.
 //!
 //! From:   how much of each resource was in use, as measured or as a model says.
 //! To:     the name of the scarce one, for each row of a report.
@@ -16,7 +16,7 @@ const SYNC_FROM: f64 = 0.2;
 /// A writer runs ahead from this part above what stores its data.
 pub(crate) const TELLING: f64 = 1.05;
 
-/// What held something up.
+/// The bottleneck of reading or writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Limit {
     /// All cores in use computed.
@@ -73,8 +73,9 @@ impl Limit {
         if most.1 >= NOTABLE { most.0 } else { Limit::Latency }
     }
 
-    /// What holds a writer up until its last write is accepted: its source as long as all fits under the dirty limit,
-    /// then the limit, and what drains it where so much is written that the beginning no longer tells.
+    /// The bottleneck of a writer until its last write is accepted. It is the source as long as all fits under the
+    /// dirty limit, then the limit. Where so much is written that the beginning no longer tells, it is the bottleneck
+    /// of the drain.
     #[must_use]
     pub fn of_burst(burst: &BurstRates, source: Limit, drain: Limit) -> Limit {
         match (burst.total <= burst.knee, burst.mean > burst.drain * TELLING) {
@@ -88,7 +89,7 @@ impl Limit {
 /// A writer that runs ahead of what stores its data. Bytes, and bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstRates {
-    /// What is written.
+    /// Bytes that are written.
     pub total: f64,
     /// How much of it comes in before the writer is held up ([`knee_bytes`]).
     pub knee: f64,

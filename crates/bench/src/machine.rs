@@ -24,11 +24,11 @@ pub struct Machine {
     pub sockets: u32,
     /// Cores of each.
     pub cores: u32,
-    /// What the system schedules on, all together.
+    /// The number of processors that the system schedules on.
     pub logical_cpus: u32,
     /// Main memory.
     pub memory_bytes: u64,
-    /// What the pool lies on.
+    /// The disk or file system under the pool.
     pub backing: String,
     /// Files that were measured.
     pub source_files: u64,
@@ -115,8 +115,8 @@ impl Machine {
     }
 }
 
-/// What compresses here, and with which features of the processor, so that figures can be compared with those of other
-/// versions.
+/// The compression libraries of this program, and the features of the processor that they use, so that figures can be
+/// compared with those of other versions.
 fn codecs() -> String {
     let with = |about: About| match about.cpu {
         "" => about.library,
@@ -168,7 +168,7 @@ fn topology() -> (u32, u32, u32) {
     }
 }
 
-/// What `folder` lies on: `ext4 on /dev/sda1 (model)`.
+/// The file system and disk under `folder`: `ext4 on /dev/sda1 (model)`.
 pub(crate) fn file_system(folder: &Path) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let mounts =

@@ -17,7 +17,7 @@ use crate::stopwatch::{CpuClock, Elapsed, Stopwatch, is_enough, middle};
 use crate::trace::Sampler;
 use crate::{Application, Event, Phase, Plan, Result, Tick, Watch};
 
-/// What one trial found.
+/// The result of one trial.
 pub(crate) struct Sample {
     pub(crate) sizes: Sizes,
     /// Until the last write was accepted.
@@ -33,7 +33,7 @@ pub(crate) struct Sample {
     pub(crate) ticks: Vec<Tick>,
 }
 
-/// What the files take.
+/// The space that the files take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sizes {
     pub(crate) allocated_bytes: u64,

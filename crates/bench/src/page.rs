@@ -24,7 +24,7 @@ const NARROW_COLUMNS: usize = 3;
 const CROWDED_COLUMNS: usize = 12;
 /// Two tables with as many columns fit beside each other.
 const SMALL_COLUMNS: usize = 6;
-/// What a page consists of.
+/// The parts of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     /// The question.
@@ -37,9 +37,9 @@ pub(crate) struct Page {
     pub advice: String,
     /// The row of the first table that the answer is about.
     pub chosen: Option<usize>,
-    /// What to keep in mind.
+    /// Notes that the reader should keep in mind.
     pub warnings: Vec<String>,
-    /// What is shown.
+    /// The figures.
     pub figures: Figures,
     /// How it came about.
     pub commands: Vec<String>,
@@ -139,7 +139,7 @@ fn inert(text: &str) -> String {
     text.replace('<', "\\u003c")
 }
 
-/// What to keep in mind, folded: the number of notes is seen at once.
+/// The notes, folded: the number of notes is seen at once.
 fn notes(warnings: &[String]) -> Markup {
     html! {
         @if !warnings.is_empty() {

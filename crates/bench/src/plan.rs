@@ -9,7 +9,7 @@ use storage::GzipEngine;
 use crate::configuration::{Configuration, NO_POOL, THREADS_MAX, cores};
 use crate::{About, Application, Error, Grid, Result};
 
-/// What is measured unless the user says otherwise.
+/// The compressions that are measured unless the user says otherwise.
 pub const DEFAULT_COMPRESSIONS: [&str; 11] =
     ["off", "lz4", "zstd-fast-1", "zstd-1", "zstd-3", "zstd-9", "gzip-1", "gzip-6", "gzip-9", "lzjb", "zle"];
 
@@ -32,7 +32,7 @@ pub enum Place {
     },
 }
 
-/// What a device can do, in bytes a second; `None`: as much as it does.
+/// The rates of a device, in bytes a second; `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// Writing.
@@ -41,11 +41,11 @@ pub struct Device {
     pub read_bytes: Option<u64>,
 }
 
-/// What is to be measured. All compressions are measured with each record size, each number of threads and each
+/// The plan of a measurement. All compressions are measured with each record size, each number of threads and each
 /// total.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is asked, and how.
+    /// The question, and how it is asked.
     pub about: About,
     /// Values of the property `compression`, those of gzip perhaps with an engine ([`Configuration::compression`]).
     pub compressions: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Plan {
     pub network: Option<u64>,
     /// Compress the files as whole streams too.
     pub streams: bool,
-    /// What to run on the mounted dataset.
+    /// The program to run on the mounted dataset.
     pub application: Option<Application>,
     /// A file that keeps what was measured, and from which an interrupted measurement goes on.
     pub journal: Option<PathBuf>,
@@ -229,7 +229,7 @@ pub(crate) fn compression_value(word: &str) -> Result<Value> {
     })
 }
 
-/// What a dataset is made with: properties by name and value, for a compression as [`Configuration`] has it.
+/// The properties with which a dataset is made, by name and value, for a compression as [`Configuration`] has it.
 pub(crate) fn setting(word: &str) -> Result<Vec<(String, Value)>> {
     let Some((compression, engine)) = word.split_once('@') else {
         return Ok(vec![("compression".to_owned(), compression_value(word)?)]);

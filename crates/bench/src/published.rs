@@ -20,13 +20,13 @@ const OWN_COLUMNS: [(&str, &str); 2] = [("recordsize", "recordsize"), ("total_gb
 pub struct Published {
     /// Its key, such as `S0`.
     pub key: String,
-    /// What pages call it: its `title`, else the key.
+    /// Its name on pages: its `title`, else the key.
     pub title: String,
-    /// What it says of itself: system, disk, data …
+    /// Facts that it gives about itself: system, disk, data …
     pub facts: Vec<String>,
     /// Its numbers.
     pub grids: Vec<Grid>,
-    /// What its author concluded.
+    /// The conclusions of its author.
     pub conclusions: Vec<String>,
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn section(text: &str) -> Result<Section, String> {
     text.parse().map_err(|error| one_line(&error))
 }
 
-/// What is wrong with a file, in one line with its place.
+/// The fault of a file, in one line with its place.
 pub(crate) fn one_line(error: &toml::de::Error) -> String {
     error
         .to_string()
@@ -228,7 +228,7 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64)).filter(|n| n.is_finite())
 }
 
-/// What an array holds, by its name: words and unit.
+/// The meaning of an array, by its name: words and unit.
 fn meaning(name: &str) -> (String, &'static str) {
     let units = [("_mb_s", "MB/s"), ("_gib", "GiB"), ("_gb", "GB"), ("_k", "K")];
     if let Some((suffix, unit)) = units.iter().find(|(suffix, _)| name.ends_with(suffix)) {

@@ -21,13 +21,13 @@ pub(crate) struct Reading<'a> {
     pieces: &'a mut dyn Iterator<Item = Result<Piece>>,
     buf: Vec<u8>,
     now: Now,
-    /// What is left of a hole of the pool.
+    /// The rest of a hole of the pool.
     hole: Range<u64>,
     /// Where the source has data: what a pool keeps as a hole there are zeros that a reader wants.
     data: Vec<Range<u64>>,
 }
 
-/// What is being handed over.
+/// The part that is being handed over.
 enum Now {
     /// Bytes of a record that begins at `offset` of the file.
     Data { offset: u64, record: Record, left: Range<usize> },
@@ -70,7 +70,7 @@ impl<'a> Reading<'a> {
         Ok(Some((at, black_box(&self.buf[..len]))))
     }
 
-    /// What comes after the present part.
+    /// Begins the part after the present one.
     fn begin(&mut self) -> Result<Option<Now>> {
         loop {
             let first = self.data.partition_point(|data| data.end <= self.hole.start);
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::Source;
 
-    /// What a reader got: where, and a copy.
+    /// The pieces that a reader got: the place of each, and a copy.
     fn all(contents: &Contents, pieces: Vec<Piece>) -> Vec<(u64, Vec<u8>)> {
         let mut pieces = pieces.into_iter().map(Ok);
         let mut reading = Reading::new(contents, &mut pieces);

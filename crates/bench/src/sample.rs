@@ -74,10 +74,10 @@ fn installed(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
     NAMES.into_iter().map(file).collect()
 }
 
-/// What `packed` was before compression.
+/// Decompresses `packed`.
 ///
 /// # Errors
-/// What it is instead of a frame of Zstandard of at most [`MAX`] bytes.
+/// The reason why it is no frame of Zstandard of at most [`MAX`] bytes.
 fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
     let size = zstd_safe::get_frame_content_size(packed).ok().flatten().filter(|size| *size <= MAX);
     let size = size.ok_or_else(|| io::Error::other("not a file of the sample"))?;

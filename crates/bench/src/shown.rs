@@ -1,4 +1,4 @@
-//! What is shown of a report.
+//! The figures that are shown of a report.
 //!
 //! From:   a [`Report`].
 //! To:     [`Figures`]: its tables and charts.
@@ -18,7 +18,7 @@ const WARM_READ: &str = "warm read MB/s";
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
 
 impl Figures {
-    /// What to show of `report`.
+    /// The figures of `report`.
     #[must_use]
     pub fn of(report: &Report) -> Figures {
         let runs = &report.runs;

@@ -23,7 +23,7 @@ const STEP: u64 = 1 << 20;
 /// A record that does not get smaller by this part is stored as it is.
 const LEAST_SAVING: u64 = 8;
 
-/// What counts bytes and forgets them.
+/// A writer that counts bytes and forgets them.
 #[derive(Default)]
 struct Count(u64);
 

@@ -21,7 +21,7 @@ use crate::{Configuration, Device, Error, Place, Plan, Result, Source, machine};
 const SLACK: u64 = 256 << 20;
 /// The source times this is room for what an application makes of it; it takes space only as it is written.
 const FOR_STEPS: u64 = 16;
-/// What the same takes on the disk, since the rest stays sparse.
+/// The space that the same takes on the disk, since the rest stays sparse.
 const SLACK_ON_DISK: u64 = 64 << 20;
 /// 4 KiB sectors, as most disks have today.
 const ASHIFT: u32 = 12;
@@ -42,7 +42,7 @@ pub(crate) enum Target<'a> {
         path: PathBuf,
         /// Where it takes space.
         folder: &'a Path,
-        /// What it is held to.
+        /// The rates to which the image is held.
         device: Device,
     },
     /// A dataset of its own.
@@ -282,7 +282,7 @@ impl Place {
         tempfile::tempfile_in(folder).map(drop).map_err(failed)
     }
 
-    /// What the datasets lie on, in words.
+    /// The disk or file system under the datasets, in words.
     pub(crate) fn backing(&self) -> String {
         match self {
             Place::Folder(folder) => {

@@ -114,7 +114,7 @@ struct Measuring<'a> {
     plan: &'a Plan,
     /// Has the runs of an earlier measurement that was stopped.
     journal: Option<&'a mut Journal>,
-    /// What was measured, also after an error.
+    /// The runs that were measured, also after an error.
     runs: &'a mut Vec<Run>,
     watch: &'a dyn Watch,
 }
@@ -279,7 +279,7 @@ fn name_limits(runs: &mut [Run], plan: &Plan) {
     }
 }
 
-/// What held the writer up until its last write was accepted, where that is a question: for several totals, a dirty
+/// The bottleneck until the writer's last write was accepted, where that is a question: for several totals, a dirty
 /// limit or a network.
 fn accepted_limit(run: &Run, plan: &Plan, source: f64) -> Option<Limit> {
     if run.total_bytes.is_none() && plan.dirty_max.is_none() && plan.network.is_none() {

@@ -51,7 +51,7 @@ pub enum Event<'a> {
     Note(&'a str),
     /// One configuration begins.
     Begin {
-        /// What is measured.
+        /// The configuration that is measured.
         configuration: &'a Configuration,
         /// Its number, from 0, repetitions counted.
         index: usize,

@@ -1,4 +1,4 @@
-//! What the advisor promises: ratios as a real dataset has them, within its own interval.
+//! The promises of the advisor: ratios as a real dataset has them, within its own interval.
 
 use std::collections::BTreeMap;
 

@@ -268,7 +268,7 @@ fn a_pool_of_the_user_is_as_it_was_afterwards() {
         ..CreateSpec::new("tank", vec![std::sync::Arc::new(disk)], filesystem, zpl::initialiser())
     };
     let pool = Pool::create(spec, options).unwrap();
-    // What a measurement left that was killed, and what only is called so.
+    // Folders that a killed measurement left, and others that only have such a name.
     let make = |name: &str, local| {
         let new = NewFilesystem::plain(&Options::default().host);
         pool.create_filesystem(name, local, new, zpl::initialiser()).unwrap();

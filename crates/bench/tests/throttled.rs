@@ -40,15 +40,16 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// What came out otherwise than on a machine that is fast enough and does nothing else.
+/// A result that differs from that of a machine that is fast enough and does nothing else.
 struct Otherwise {
     what: String,
     /// Other work, or a processor that is too slow for the rates of the test, explains it.
     is_explained: bool,
 }
 
-/// What follows from the limits of devices alone is asserted in `attempt` itself, and holds on every machine. What also needs
-/// a machine that keeps up with them has to come out once. A machine that never does is not judged by it.
+/// Repeats `attempt` until it has an undisturbed result. `attempt` itself asserts everything that follows from the
+/// limits of devices alone: that holds on every machine. Other results also need a machine that keeps up with the
+/// devices, so they have to come out once. A machine that never keeps up is not judged by them.
 fn undisturbed(attempt: impl Fn() -> Result<(), Otherwise>) {
     let mut unexplained = Vec::new();
     for _ in 0..ATTEMPTS {
@@ -99,7 +100,7 @@ fn a_slow_device_is_what_off_waits_for() {
         }
         let seconds: f64 = off.trace.iter().map(|tick| tick.seconds).sum();
         assert!((seconds - off.trace.last().unwrap().at).abs() < 0.05, "{:?}", off.trace);
-        // What the report says follows from the times, whatever they are.
+        // The text of the report follows from the times, whatever they are.
         let waited = |run: &bench::Run| device_seconds(run) / run.write_seconds;
         for run in [off, lz4] {
             assert!(waited(run) < SCARCE || run.write_limit == Some(bench::Limit::Device), "{run:?}");
@@ -117,8 +118,8 @@ fn a_slow_device_is_what_off_waits_for() {
     });
 }
 
-/// What the cache has is copied to its reader: that takes about as long as copying so many bytes does. When records were only
-/// handed over, it took less than a tenth of it.
+/// A warm read copies cached data to its reader, so it takes about as long as copying so many bytes. When records were
+/// only handed over, it took less than a tenth of that.
 #[test]
 fn a_warm_read_takes_as_long_as_a_copy() {
     const BYTES: usize = 64 << 20;

@@ -10,7 +10,7 @@ use zpl::rank::MutexHeld;
 use crate::messages::Failure;
 use crate::stop::{Stop, no_signals};
 
-/// What a command finds around it.
+/// The surroundings of a command.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     /// Folders and images given with `-d` before the subcommand: pools found there are used without being

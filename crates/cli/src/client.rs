@@ -79,7 +79,7 @@ pub fn memory_file() -> std::io::Result<File> {
     Ok(rustix::fs::memfd_create("cenote-part", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
-/// What was printed into such a file.
+/// The text that was printed into such a file.
 pub fn text_of(mut file: File) -> std::io::Result<String> {
     let mut text = String::new();
     file.rewind()?;

@@ -17,7 +17,7 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// What begins text of this colour.
+    /// The codes that begin text of this colour.
     pub const fn codes(self) -> &'static str {
         match self {
             Colour::Bold => "\x1b[1m",

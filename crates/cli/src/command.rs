@@ -42,7 +42,7 @@ pub struct Command {
     pub name: &'static str,
     /// Another name for it.
     pub alias: Option<&'static str>,
-    /// What it does, in a few words.
+    /// The purpose of the command, in a few words.
     pub about: &'static str,
     /// Syntax lines, without the name of the program.
     pub syntax: &'static [&'static str],
@@ -60,7 +60,7 @@ pub struct Command {
     pub takes_files: bool,
     /// The command line for a server, with values that only this process knows.
     pub completed: Option<Completed>,
-    /// What the option `-c` does without an argument, if it names programs that are run for each vdev.
+    /// The listing that the option `-c` prints without an argument, if it names programs that are run for each vdev.
     pub scripts: Option<Listing>,
     /// How other users may run it on root's pools; `None`: not at all.
     pub visitors: Option<Visitors>,
@@ -124,13 +124,13 @@ pub enum Beside {
 /// How other users may run a command. The allowed options exclude those that run programs (`-c`) or follow paths (`-L`).
 #[derive(Debug, Clone, Copy)]
 pub struct Visitors {
-    /// What the operands are.
+    /// The kind of the operands.
     pub operands: Subjects,
     /// The options that are allowed.
     pub options: &'static [&'static str],
 }
 
-/// What the operands of a command are, as other users may write them.
+/// The kind of operands that other users may give a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subjects {
     /// There are none: with them the command changes something.
@@ -146,9 +146,9 @@ pub enum Subjects {
 }
 
 impl Command {
-    /// What most subcommands of `zfs` have in common.
+    /// The values that most subcommands of `zfs` have in common.
     pub const ZFS: Command = Command::of(Program::Zfs);
-    /// What most subcommands of `zpool` have in common.
+    /// The values that most subcommands of `zpool` have in common.
     pub const ZPOOL: Command = Command::of(Program::Zpool);
 
     const fn of(program: Program) -> Command {

@@ -114,7 +114,7 @@ pub fn lets_others_look() -> bool {
     [PathBuf::from(SYSTEM), user_file()].into_iter().all(says)
 }
 
-/// What one file says about it.
+/// Whether one configuration file lets visitors look.
 fn lets_look(text: &str) -> bool {
     let Ok(table) = text.parse::<toml::Table>() else { return false };
     let said = table.get("server").and_then(|section| section.get("visitors"));

@@ -31,12 +31,12 @@ pub fn envelope(command: &str, what: &str, objects: Map<String, Value>) -> Value
     Value::Object(frame)
 }
 
-/// What stands before the objects of a command.
+/// The fields before the objects of a command.
 pub fn version(command: &str) -> Value {
     json!({ "command": command, "vers_major": 0, "vers_minor": 1 })
 }
 
-/// What stands before the properties of a dataset.
+/// The fields before the properties of a dataset.
 #[derive(Debug, Clone, Copy)]
 pub struct DatasetHead<'a> {
     pub name: &'a str,
@@ -61,7 +61,7 @@ pub fn dataset(head: DatasetHead, properties: Map<String, Value>, as_int: bool) 
     Value::Object(object)
 }
 
-/// What stands before the properties or vdevs of a pool.
+/// The fields before the properties or vdevs of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolHead<'a> {
     pub name: &'a str,

@@ -75,7 +75,7 @@ const IDLE: &[&str] = &[
 const IDLE_BEGINNINGS: &[&str] =
     &["x-", "X-", "comment=", "context=", "group_id=", "helper=", "max_read=", "uhelper=", "user_id="];
 
-/// What was asked for.
+/// The mount that was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Request {
     dataset: String,
@@ -168,7 +168,7 @@ impl Request {
         self.options.iter().any(|word| word == option)
     }
 
-    /// What the options ask for besides the properties.
+    /// The mount options that override the properties.
     fn overrides(&self) -> Result<Overrides, Refused> {
         let is_idle = |word: &str| {
             IDLE.contains(&word)

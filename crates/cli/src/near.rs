@@ -1,4 +1,4 @@
-//! What a misspelt name of a pool, a dataset, a snapshot or a file probably means.
+//! Suggestions for a misspelt name of a pool, a dataset, a snapshot or a file.
 //!
 //! From:   a message which says that something does not exist.
 //! To:     one more line that names what does exist and is nearly called so.
@@ -73,7 +73,7 @@ pub fn told(
     })
 }
 
-/// What the message `line` probably should have named.
+/// The name that the message `line` probably should have had.
 fn suggestion(line: &str, around: &Surroundings) -> Option<String> {
     if around.visited {
         return None;
@@ -92,7 +92,7 @@ fn suggestion(line: &str, around: &Surroundings) -> Option<String> {
     (near != word).then(|| format!("{QUESTION}'{near}'?"))
 }
 
-/// What a failure that does not say which of the `words` of the command line names nothing probably should have named.
+/// A suggestion for a failure that does not say which of the `words` of the command line is misspelt.
 pub fn of_words(line: &str, words: &[String], around: &Surroundings) -> Option<String> {
     if around.visited || !UNNAMED.iter().any(|start| line.starts_with(start)) {
         return None;
@@ -102,7 +102,7 @@ pub fn of_words(line: &str, words: &[String], around: &Surroundings) -> Option<S
     names.filter_map(near).next().map(|near| format!("{QUESTION}'{near}'?"))
 }
 
-/// What was done, to what, and why not: `cannot open`, `tank/hoem`, `dataset does not exist`.
+/// Divides a message into the action, its object and the reason: `cannot open`, `tank/hoem`, `dataset does not exist`.
 fn parts(line: &str) -> Option<(&str, &str, &str)> {
     let (before, why) = line.split_once("': ")?;
     let (what, word) = before.split_once('\'')?;
@@ -150,7 +150,7 @@ fn name(word: &str, creates: bool, around: &Surroundings) -> Option<String> {
     Some(new.map_or(near.clone(), |new| format!("{near}/{new}")))
 }
 
-/// What is directly below a dataset: other datasets, or its snapshots, too.
+/// The children of a dataset: other datasets, or its snapshots, too.
 fn below(pool: &Pool, dataset: &str, snapshots: bool) -> Vec<DatasetInfo> {
     pool.survey(dataset, Some(1), snapshots, &mut |_, _| {}).unwrap_or_default()
 }

@@ -115,13 +115,13 @@ impl Session {
         self.server()?.figures().ok()
     }
 
-    /// What was asked of the devices, as the server that holds the pool counted it; `None` as with
+    /// The requests to the devices, as the server that holds the pool counted them; `None` as with
     /// [`Session::figures`].
     pub fn counters(&self) -> Option<Counters> {
         self.server()?.counters().ok()
     }
 
-    /// What the server that holds the pool has mounted where; nothing without a server.
+    /// The mounts of the server that holds the pool; none without a server.
     pub fn mounts(&self) -> Vec<(String, PathBuf)> {
         self.server().and_then(|client| client.status().ok()).map_or_else(Vec::new, |status| status.mounts)
     }
@@ -236,7 +236,7 @@ pub struct Usable {
     pub name: String,
     /// How it is imported, if it is.
     pub known: Option<KnownPool>,
-    /// What its devices say, as far as they are there.
+    /// The configuration that its devices have, if they are there.
     pub found: Option<Found>,
     /// This process holds it.
     pub live: Option<Arc<Live>>,
@@ -475,7 +475,7 @@ impl<'a> Sessions<'a> {
         }
     }
 
-    /// What the command is carried out in.
+    /// The surroundings in which the command runs.
     pub fn around(&self) -> &'a Surroundings {
         self.around
     }

@@ -24,7 +24,7 @@ pub struct PoolPath {
     pub path: Vec<u8>,
 }
 
-/// What an operand points at.
+/// The place that an operand points at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A path of this machine.

@@ -166,7 +166,7 @@ pub fn properties(table: &[Property], console: &mut Console) -> Result<(), Failu
     Ok(())
 }
 
-/// What the table says of a property that a user cannot simply set.
+/// The words of the table for a property that a user cannot simply set.
 const fn access(access: Access) -> &'static str {
     match access {
         Access::ReadOnly => " (read-only)",

@@ -115,7 +115,7 @@ fn launch(
     report(&ready, console)
 }
 
-/// What to do where nothing can be mounted, and the way without a mount.
+/// Advice where nothing can be mounted, and the way without a mount.
 pub fn remedy(missing: &Unavailable) -> &'static str {
     match missing {
         Unavailable::NotBuilt => "'cenote cp' and 'cenote ls' reach its files",
@@ -204,7 +204,7 @@ fn not_yours(wanted: &Path) -> String {
     why.unwrap_or_else(|| format!("'{}' is not a folder of yours", wanted.display()))
 }
 
-/// What is in the way of a mount on `wanted`; `None` if nothing is.
+/// The obstacle to a mount on `wanted`; `None` if there is none.
 fn obstacle(wanted: &Path) -> Option<String> {
     let shown = wanted.display();
     let there = wanted.ancestors().find_map(|path| match std::fs::metadata(path) {
@@ -241,7 +241,7 @@ pub fn how_to_start(name: &str) -> String {
     format!("'cenote serve --background {name}' starts it")
 }
 
-/// What the system says where a process may not mount.
+/// The words of the system where a process may not mount.
 const NOT_PERMITTED: &str = "Operation not permitted";
 
 /// The failure of mounting, with the hint that OpenZFS gives.

@@ -1,4 +1,4 @@
-//! What this user's commands remember: the list of imported pools, and where it is.
+//! The list of imported pools that this user's commands remember, and its place.
 
 use std::path::{Path, PathBuf};
 

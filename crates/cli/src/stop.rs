@@ -72,7 +72,7 @@ impl Stop {
     }
 }
 
-/// What a command says that the system refused handlers for signals.
+/// The error of a command when the system refused handlers for signals.
 pub fn no_signals(error: io::Error) -> Failure {
     Failure::refused(format!("cannot listen for signals: {error}"))
 }

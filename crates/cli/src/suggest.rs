@@ -1,4 +1,4 @@
-//! What a misspelt word probably means.
+//! Suggestions for a misspelt word.
 //!
 //! From:   a failure of a command of `zfs` or `zpool` that names a property or an option.
 //! To:     one more line, which people alone are shown: programs expect the words of OpenZFS and nothing else.
@@ -15,40 +15,40 @@ use crate::messages::io_words;
 const NEAR: f64 = 0.8;
 /// Letters of a word that one changed letter makes less like than [`NEAR`].
 const SHORT: usize = 3;
-/// What stands before a word that is no kind of dataset, and what such kinds are.
+/// The message before a word that is no kind of dataset, and the kinds that there are.
 const KIND: &str = "invalid type '";
 const KINDS: [&str; 5] = ["filesystem", "volume", "snapshot", "bookmark", "all"];
-/// What stands before a word that is no column of `get`, and what such columns are.
+/// The message before a word that is no column of `get`, and the columns that there are.
 const FIELD: &str = "invalid column name '";
 const FIELDS: [&str; 6] = ["name", "property", "value", "received", "source", "all"];
 /// Words that other programs know, and the letter that says it here.
 const LETTERS: [(&str, &str); 4] = [("recursive", "r"), ("verbose", "v"), ("dry-run", "n"), ("parents", "p")];
-/// What stands before a word that is no property.
+/// The messages before a word that is no property.
 const PROPERTIES: [&str; 2] = ["invalid property '", "invalid property: '"];
-/// What stands before a property that a new pool is given, and behind it.
+/// The message before and behind a property that a new pool is given.
 const GIVEN_PROPERTY: (&str, &str) = ("property '", "' is not a valid pool or vdev property");
-/// What stands before and behind a property that the root dataset of a new pool is given.
+/// The message before and behind a property that the root dataset of a new pool is given.
 const ROOT_PROPERTY: (&str, &str) = ("property '", "' is not a valid filesystem property");
-/// What stands before the name of a feature of a pool, as a property.
+/// The beginning of a property that stands for a feature of a pool.
 const FEATURE: &str = "feature@";
-/// What stands before and behind the name of a feature that there is not.
+/// The message before and behind the name of a feature that does not exist.
 const NO_FEATURE: (&str, &str) = ("feature '", "' unsupported by kernel");
-/// What stands before the names of sets of features of which one is not there.
+/// The message before the names of sets of features of which one does not exist.
 const FEATURE_SETS: &str = "Error: could not read/parse feature file(s): ";
-/// What stands before and behind the path of a device that is added to a pool and is not there.
+/// The message before and behind the path of a missing device that is added to a pool.
 const NO_FILE: (&str, &str) = ("cannot open '", "': No such file or directory");
-/// What stands between a property and the values that it takes.
+/// The message between a property and the values that it takes.
 const VALUES: &str = "' must be one of '";
-/// What stands before a word that is no device, and behind it.
+/// The message before and behind a word that is no device.
 const NO_DEVICE: (&str, &str) = ("cannot open '", "': no such device in /dev");
 /// Words among devices that say how they are used.
 const LAYOUTS: [&str; 12] = [
     "mirror", "raidz", "raidz1", "raidz2", "raidz3", "draid1", "draid2", "draid3", "spare", "log", "cache",
     "special",
 ];
-/// What stands before the path of a device that cannot be found.
+/// The message before the path of a device that cannot be found.
 const DEVICE: &str = "cannot resolve path '";
-/// What stands before a word that is no option.
+/// The message before a word that is no option.
 const OPTION: &str = "invalid option '--";
 
 /// The word among `all` that `word` is most likely a misspelling of, if any is near.
@@ -74,13 +74,13 @@ pub fn with_nearest<'a>(line: String, word: &str, all: impl Iterator<Item = &'a 
     }
 }
 
-/// What the words of a command of `zfs` or `zpool` probably should have been, as a line of its failure tells.
+/// A suggestion for the words of a command of `zfs` or `zpool`, from a line of its failure.
 pub fn of_line(line: &str, program: Program, command: &Command, words: &[String]) -> Option<String> {
     of_value(line, words).or_else(|| suggestion(line, program, command))
 }
 
-/// What a misspelt value of a property probably means: the line has the values that the property takes, and the line or a word
-/// of the command line has `property=value`.
+/// A suggestion for a misspelt value of a property. The line has the values that the property takes, and the line or a
+/// word of the command line has `property=value`.
 pub fn of_value(line: &str, words: &[String]) -> Option<String> {
     let (before, values) = line.split_once(VALUES)?;
     let assigned = format!("{}=", before.rsplit('\'').next()?);
@@ -175,12 +175,12 @@ fn suggestion(line: &str, program: Program, command: &Command) -> Option<String>
     is_taken.then(|| format!("did you mean '-{letter}'?"))
 }
 
-/// What stands between two parts of a line.
+/// The text between two parts of a line.
 pub fn inside<'a>(line: &'a str, (start, end): (&str, &str)) -> Option<&'a str> {
     Some(line.split_once(start)?.1.split_once(end)?.0)
 }
 
-/// What a misspelt feature, or set of features, probably means.
+/// A suggestion for a misspelt feature or set of features.
 fn feature(line: &str) -> Option<String> {
     let names = features::ALL.iter().map(|feature| feature.name);
     if let Some(list) = line.strip_prefix(FEATURE_SETS) {
@@ -192,7 +192,7 @@ fn feature(line: &str) -> Option<String> {
     nearest(word, names).map(|near| format!("did you mean '{FEATURE}{near}'?"))
 }
 
-/// What a word that is no device in /dev probably means.
+/// A suggestion for a word that is no device in /dev.
 fn not_a_device(word: &str) -> Option<String> {
     if let Some(near) = nearest(word, LAYOUTS.into_iter()) {
         return Some(format!("did you mean '{near}'?"));

@@ -171,9 +171,9 @@ pub enum Field {
 }
 
 impl Field {
-    /// What `get` prints unless told otherwise.
+    /// The columns that `get` prints unless told otherwise.
     pub const DEFAULT: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
-    /// What `zfs get -o all` prints.
+    /// The columns that `zfs get -o all` prints.
     pub const ALL: [Field; 5] = [Field::Name, Field::Property, Field::Value, Field::Received, Field::Source];
 
     /// Reads one word of `-o`.

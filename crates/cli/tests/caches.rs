@@ -24,7 +24,7 @@ fn with_cache() -> (Bed, String, String) {
     (bed, data, cache)
 }
 
-/// What `zdb -l` prints of a device; `None` where zdb is not installed.
+/// The output of `zdb -l` for a device; `None` where zdb is not installed.
 fn zdb_label(path: &str) -> Option<String> {
     let out =
         Command::new("zdb").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").args(["-l", path]).output().ok()?;

@@ -286,7 +286,7 @@ fn odd_names_stay_on_one_line_and_steer_no_terminal() {
     assert!(bed.list("tank/fs:/src").iter().any(|entry| entry["path"] == "a\nb\x1b[2J"));
 }
 
-/// What `cenote WORDS` shows on a terminal; `None` where there is no `script` to make one.
+/// The output of `cenote WORDS` on a terminal; `None` where there is no `script` to make one.
 fn on_a_terminal(bed: &Bed, words: &str) -> Option<String> {
     let mut script = Command::new("script");
     let line = format!("{} {words}", env!("CARGO_BIN_EXE_cenote"));

@@ -368,7 +368,7 @@ fn a_mount_with_other_options_is_linked(person: &Person, own: &str) {
     assert!(person.can(&["mv", &format!("{own}/src/os-release"), own]));
 }
 
-/// What the kernel decides is changed, too, by mounting anew; not while a file is open.
+/// Options that the kernel enforces change, too, by a new mount; but not while a file is open.
 fn options_are_changed(person: &Person, own: &str) {
     let table = fs::read_to_string("/proc/self/mounts").expect("there");
     let line = table.lines().find(|line| line.starts_with("mine/src /"));

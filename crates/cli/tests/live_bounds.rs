@@ -1,4 +1,4 @@
-//! What a pool of unknown origin, and another user of the machine, cannot make mounts do.
+//! Mounts are safe from a pool of unknown origin, and from another user of the machine.
 
 mod bed;
 

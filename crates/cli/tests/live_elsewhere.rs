@@ -202,7 +202,7 @@ fn the_mount_of_an_ordinary_user_is_the_whole_tree() {
     });
 }
 
-/// What programs find that walk through the tree.
+/// Programs that walk through the tree find all files.
 fn programs_see_all(person: &Person, own: &str) {
     let sh = |script: &str| person.sh(own, script);
     let all = "./a/b/three\n./a/two\n./c/dir/four\n./one\n";

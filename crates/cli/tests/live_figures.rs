@@ -1,4 +1,4 @@
-//! What only the server of a live pool knows: tunables in effect, figures of devices, errors, scrubs.
+//! Facts that only the server of a live pool knows: tunables in effect, figures of devices, errors, scrubs.
 
 mod bed;
 

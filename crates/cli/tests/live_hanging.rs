@@ -40,7 +40,7 @@ impl Hanging {
         assert!(Command::new("kill").args([signal, &self.pid]).status().expect("kill starts").success());
     }
 
-    /// What a command prints that must not wait for the device.
+    /// The output of a command that must not wait for the device.
     fn answer(&self, words: &[&str]) -> String {
         let mut command = self.live.command(words);
         let mut child =

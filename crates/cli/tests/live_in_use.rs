@@ -1,6 +1,6 @@
 //! Increments and rollbacks of what is mounted while programs use it.
 //!
-//! What OpenZFS 2.1 does in each case was seen with its kernel module: files that are the same in both states go on, those
+//! OpenZFS 2.1 with its kernel module did the same in each case: files that are the same in both states go on, those
 //! that were removed give `EIO`, and so does a removed working directory.
 
 mod bed;

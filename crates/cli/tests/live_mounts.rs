@@ -183,7 +183,7 @@ fn mount_options_stay_when_a_command_mounts_again() {
     live.expect_sound();
 }
 
-/// What mount(8) runs for `mount -t zfs`.
+/// Runs the helper that mount(8) runs for `mount -t zfs`.
 fn helper(live: &Live, words: &[&str]) -> Done {
     live.command(words).arg0("mount.zfs").output().expect("it starts").into()
 }

@@ -311,7 +311,7 @@ fn every_command_answers_at_once_on_a_suspended_pool_and_its_server_ends() {
     assert!(!dd.wait().expect("it ends").success());
 }
 
-/// What changes a pool.
+/// Commands that change a pool.
 const CHANGES: [&str; 21] = [
     "zpool scrub brim",
     "zpool set comment=x brim",
@@ -336,7 +336,7 @@ const CHANGES: [&str; 21] = [
     "zfs allow everyone create brim",
 ];
 
-/// What looks at it.
+/// Commands that only look at it.
 const LOOKS: [&str; 10] = [
     "zpool status brim",
     "zpool upgrade brim",

@@ -265,7 +265,7 @@ fn pools_that_lie_in_each_other_are_mounted_and_unmounted_as_a_whole() {
     live.expect_sound();
 }
 
-/// What mount(8) runs for `mount -t zfs`, under this name.
+/// Runs the helper that mount(8) runs for `mount -t zfs`, under this name.
 fn helper(live: &Live, name: &str, words: &[&str]) -> bed::Done {
     live.command(words).arg0(name).output().expect("it starts").into()
 }

@@ -35,7 +35,7 @@ impl Live {
         self.run(&["export", name]).good();
     }
 
-    /// What is exported.
+    /// The exported volumes.
     fn exports(&self) -> Vec<String> {
         let listed = self.run(&["export", "--json", "tank"]).objects();
         listed.iter().map(|export| export["dataset"].as_str().expect("a name").to_owned()).collect()

@@ -1,4 +1,4 @@
-//! What comes with the program: units for systemd, manual pages, completions.
+//! The files that come with the program: units for systemd, manual pages, completions.
 
 mod bed;
 
@@ -13,7 +13,7 @@ use bed::{Bed, Done, root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_cenote");
 
-/// What a tool of the system says; `None` where it is not installed.
+/// The result of a tool of the system; `None` where it is not installed.
 fn tool(command: &mut Command) -> Option<Done> {
     match command.stdin(Stdio::null()).output() {
         Ok(output) => Some(output.into()),
@@ -102,7 +102,7 @@ fn manual_pages_are_made_of_what_the_program_takes() {
     }
 }
 
-/// What bash would offer for a command line that ends in `words`' last word.
+/// The completions that bash offers for a command line that ends in the last of `words`.
 fn offered(bed: &Bed, script: &Path, words: &[&str]) -> Option<Vec<String>> {
     let links = bed.path("bin");
     if !links.exists() {

@@ -1,4 +1,4 @@
-//! What `zpool` says about pools, and what it refuses before anything is changed.
+//! The messages of `zpool` about pools, and its refusals before anything is changed.
 
 mod bed;
 

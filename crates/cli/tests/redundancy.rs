@@ -167,7 +167,7 @@ fn devices_of_raidz_are_replaced_and_spares_fill_in_and_go_back() {
     assert_eq!(twice.status, 255, "{twice:?}");
     run(&bed, &devices, "zpool online t 2").good();
     assert_eq!(shown(&bed).join("|"), "t|  raidz2-0|    d5|    d1|    d2|    d3|spares|  d4");
-    // What the spare filled in for is replaced, and another time detached.
+    // The device for which the spare filled in is replaced, and another time detached.
     run(&bed, &devices, "zpool replace t 2 4").good();
     run(&bed, &devices, "zpool replace t 2 6").good();
     assert_eq!(shown(&bed).join("|"), "t|  raidz2-0|    d5|    d1|    d6|    d3|spares|  d4");

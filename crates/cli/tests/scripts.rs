@@ -1,4 +1,5 @@
-//! What scripts written for OpenZFS send: trees with clones destroyed, streams with options, tables with intervals.
+//! Commands as scripts written for OpenZFS send them: trees with clones destroyed, streams with options, tables with
+//! intervals.
 
 mod bed;
 

@@ -185,7 +185,7 @@ destroy) printf 'b\na\n';;
 esac
 "#;
 
-/// What becomes of the cases of `body`, with [`FAKE`] for `zfs`.
+/// The results of the cases of `body`, with [`FAKE`] for `zfs`.
 fn play(body: &str) -> Vec<Outcome> {
     let transcript = parse::parse(&format!("#! cenote-transcript 1\ntitle: t\n---\n{body}")).expect("good");
     let folder = tempfile::tempdir().expect("a folder");

@@ -36,7 +36,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// What a copy says that takes a while to stop.
+/// The message of a copy that takes a while to stop.
 const STOPPING: &str = "stopping: what is in memory is written first; Ctrl-C again leaves at once";
 
 fn send(child: &Child, signal: Signal) {
@@ -71,7 +71,7 @@ fn hold(bed: &Bed, words: &[&str], folder: &str, after: &Range<u64>) -> Option<C
     let pid = child.id();
     let lives = || Path::new(&format!("/proc/{pid}/fd/0")).exists();
     let since = Instant::now();
-    // What it had read when its file was surely not yet open, and when it surely was.
+    // The bytes that it had read when its file was surely not yet open, and when it surely was.
     let (mut before, mut opened) = (0, None);
     while since.elapsed() < bed::PATIENCE && lives() {
         let Some(read) = bytes_read(pid) else { break };

@@ -14,7 +14,7 @@ fn taken(devices: &[String]) -> u64 {
     devices.iter().map(|path| std::fs::metadata(path).expect("there").blocks() * 512).sum()
 }
 
-/// What `zpool status` says behind each device.
+/// The text that `zpool status` prints behind each device.
 fn said(bed: &Bed, option: &str) -> Vec<String> {
     let text = bed.run(&["zpool", "status", option, "t"]).good();
     let rows = text.lines().filter(|line| line.contains("/images/"));

@@ -1,4 +1,4 @@
-//! What `zfs` refuses, and in which words.
+//! The refusals of `zfs`, word by word.
 
 mod bed;
 
@@ -111,7 +111,7 @@ fn options_of_rename_belong_to_file_systems_or_to_snapshots() {
         zfs(&bed, &format!("rename {option} tank/fs@a tank/fs@b"))
             .refused("cannot open 'tank/fs@a': snapshot delimiter '@' is not expected here");
     }
-    // What it is called already.
+    // The new name is the present one.
     for line in ["rename tank/fs tank/fs", "rename tank/fs@a tank/fs@a", "rename tank tank"] {
         assert_eq!(zfs(&bed, line).good(), "", "{line}");
     }

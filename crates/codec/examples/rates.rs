@@ -125,8 +125,8 @@ type Packer = Box<dyn FnMut(&[u8], &mut [u8]) -> Option<usize>>;
 /// For each record, what it packs to (`None`: stored raw).
 type Packed = Vec<Option<Vec<u8>>>;
 
-/// What each of `packers` makes of the records, and its seconds. They take turns on each record, so that
-/// whatever else the machine does, it does to all of them.
+/// Compresses the records with each of `packers`, and returns results and seconds. The packers take turns on each
+/// record, so that other work of the machine slows all of them alike.
 fn pack(records: &[Vec<u8>], packers: &mut [Packer]) -> Vec<(Packed, f64)> {
     let mut buffer = vec![0; RECORD - RECORD / 8];
     let mut results: Vec<(Packed, f64)> = packers.iter().map(|_| (Vec::new(), 0.0)).collect();

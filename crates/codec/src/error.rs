@@ -31,7 +31,7 @@ pub enum CodecError {
         kind: Compression,
         /// Logical size of the block, in bytes.
         expected: usize,
-        /// What the payload decodes to, in bytes.
+        /// The decoded size of the payload, in bytes.
         found: usize,
     },
 }

@@ -69,7 +69,7 @@ pub fn zlib(src: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// What [`zlib`] made of `len` bytes.
+/// Decompresses the output of [`zlib`] into `len` bytes.
 ///
 /// # Errors
 /// [`CodecError`] when it is something else, or of another length.

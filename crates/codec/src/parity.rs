@@ -22,7 +22,7 @@ pub struct TooManyLost {
     pub parity: usize,
 }
 
-/// What data column `column` of `count` is multiplied with in parity column `parity`.
+/// The factor of data column `column` of `count` in parity column `parity`.
 fn weight(parity: usize, column: usize, count: usize) -> u8 {
     POWERS[parity * (count - 1 - column) % 255]
 }

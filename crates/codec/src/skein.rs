@@ -6,7 +6,7 @@
 
 const BLOCK: usize = 64;
 
-/// What a block of input is, as the tweak's type field.
+/// The type field of the tweak: which kind of input a block is.
 #[derive(Clone, Copy)]
 enum Type {
     Key = 0,

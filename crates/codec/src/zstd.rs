@@ -47,7 +47,7 @@ impl Encoder {
     }
 }
 
-/// What a thread keeps: a context for records, and one for the trials of the early abort.
+/// The contexts that a thread keeps: one for records, and one for the trials of the early abort.
 struct Encoders {
     record: Option<Encoder>,
     trial: Option<Encoder>,

@@ -23,7 +23,7 @@ fn pack(engine: Engine, level: u8, record: &[u8], dst: &mut [u8]) -> Option<usiz
     codec::compress_by(engine, CompressionSetting::plain(Compression::Gzip(level)), record, dst)
 }
 
-/// What zlib makes of a stream: the whole of it, with its checksum.
+/// Decompresses a stream with zlib: the whole of it, with its checksum.
 fn zlib(stream: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; len + 1];
     let mut inflate = Decompress::new(true);

@@ -36,7 +36,7 @@ const ACCOUNT_KEYS: u64 = 6;
 /// Which blocks of a tree the open txg rewrites besides the records, as (level, index).
 pub(crate) type Nodes = BTreeSet<(u8, u64)>;
 
-/// What the bounds of an objset depend on.
+/// The facts on which the bounds of an objset depend.
 #[derive(Debug)]
 pub(crate) struct Bound {
     /// Copies of a data block.
@@ -120,7 +120,7 @@ impl Bound {
         block + self.pointer()
     }
 
-    /// What a changed pointer adds to the block above it and to the MOS.
+    /// The bytes that a changed pointer adds to the block above it and to the MOS.
     pub(crate) fn pointer(&self) -> u64 {
         if self.counts { POINTER * self.copies(true) + KILLED } else { 0 }
     }

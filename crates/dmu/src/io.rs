@@ -1,4 +1,4 @@
-//! What an objset reads and writes blocks with.
+//! The parts with which an objset reads and writes blocks.
 //!
 //! From:   `pool`, which opens the objset and knows its properties.
 //! To:     reads of its objects, and the sync of its changes. All blocks of an objset are read and written here, so
@@ -27,7 +27,7 @@ pub(crate) enum Reading {
     Soon,
 }
 
-/// What an objset reads and writes blocks with.
+/// The parts with which an objset reads and writes blocks.
 pub struct BlockIo {
     storage: Arc<Storage>,
     /// The keys of an encrypted dataset, once they are loaded.

@@ -85,7 +85,7 @@ struct Leaf {
     plan: Plan,
 }
 
-/// What a block becomes.
+/// The new content of a block.
 enum Content {
     Draft(Draft),
     /// A block that is on disk.

@@ -37,7 +37,7 @@ impl Spot {
     }
 }
 
-/// What a walk comes to.
+/// One step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A pointer. The pointers below it follow if the visitor enters it.

@@ -120,7 +120,7 @@ fn add_sizes(header: &mut Header, sizes: Sizes) {
     sizes.add_to([&mut header.bytes, &mut header.comp, &mut header.uncomp]);
 }
 
-/// What became of an entry.
+/// The progress with an entry of the list.
 pub enum Progress {
     /// There is more to free, from this mark on.
     UpTo(Option<Mark>),

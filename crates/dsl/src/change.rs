@@ -36,7 +36,7 @@ pub enum Effect {
     LogEnded {
         /// The head.
         head: ObjectId,
-        /// What its root was.
+        /// The root that the log had.
         root: BlockPtr,
     },
     /// Two heads exchanged their contents; the intent log goes with the contents.
@@ -75,7 +75,7 @@ pub enum Effect {
     NewHead {
         /// The head.
         id: ObjectId,
-        /// What it begins with.
+        /// The contents that the head begins with.
         new: NewHead,
     },
     /// These blocks have no references any more.
@@ -93,7 +93,7 @@ pub enum Effect {
 
 /// A change of the DSL in the syncing txg. `effects` lists what `pool` must do, in order.
 pub struct Change<'a> {
-    /// What is there.
+    /// The facts that the change reads: the MOS, the pool's name and its space.
     pub view: View<'a>,
     /// The licence to change it.
     pub tx: &'a Tx,

@@ -327,7 +327,7 @@ pub enum Error {
     SnapshotConflict {
         /// The name after the `@`.
         leaf: String,
-        /// What the clone was cloned from.
+        /// The dataset that the clone was cloned from.
         parent: String,
     },
     /// A bookmark's source lies outside the history of its dataset.
@@ -371,7 +371,7 @@ pub enum Error {
     NoSnapshotBelow {
         /// The snapshot that is sent.
         top: String,
-        /// What should be there, too.
+        /// The snapshot that is missing.
         missing: String,
     },
     /// A package tells properties, and those of an encrypted dataset have no meaning without its encryption.
@@ -381,7 +381,7 @@ pub enum Error {
     NotRaw {
         /// The snapshot that is sent.
         top: String,
-        /// What is encrypted.
+        /// The encrypted dataset.
         dataset: String,
     },
     /// Nobody takes the stream.
@@ -446,7 +446,7 @@ pub enum Error {
     Replay {
         /// Whose log it is.
         dataset: String,
-        /// What cannot be done again.
+        /// The reason why the record cannot be replayed.
         why: String,
     },
     /// A record is longer than a block of an intent log. A sync takes its place.

@@ -112,7 +112,7 @@ impl Event {
 /// such a ring, the first unwritten record gives an error.
 struct Bytes<'a> {
     object: &'a dmu::Object,
-    /// What is still to be read: offset and length.
+    /// The pieces still to be read: offset and length.
     pieces: VecDeque<(u64, u64)>,
     /// Bytes read so far, and how many of them are consumed.
     read: Vec<u8>,

@@ -29,7 +29,7 @@ pub struct DatasetInfo {
     pub dir: DslDir,
     /// The dataset object. For a bookmark, it is that of its file system, with the values of the bookmarked snapshot.
     pub phys: DslDataset,
-    /// What a bookmark says, if it is one.
+    /// The contents of the bookmark, if it is one.
     pub mark: Option<Bookmark>,
 }
 
@@ -180,7 +180,7 @@ pub fn describe(
     Ok(DatasetInfo { name, kind, dir_id, id, dir, phys, mark: None })
 }
 
-/// What an objset is for, from its root block alone.
+/// The type of an objset, from its root block alone.
 pub fn objset_type(view: &View<'_>, root: &BlockPtr) -> Result<ObjsetType> {
     if root.is_hole() {
         return Ok(ObjsetType::None);

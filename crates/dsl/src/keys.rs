@@ -13,7 +13,7 @@ use format::{Corrupt, ObjectId, ObjectType};
 use crate::mos::Mos;
 use crate::{Error, Result};
 
-/// What a key object holds.
+/// The contents of a key object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyObject {
     /// The object.
@@ -32,7 +32,7 @@ pub struct KeyObject {
 /// Format of the user's key, and the derivation of a key from a pass phrase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserKey {
-    /// What the user gives.
+    /// The form in which the user gives the key.
     pub format: KeyFormat,
     /// Salt of a pass phrase, else 0.
     pub salt: u64,

@@ -10,9 +10,9 @@ use crate::keys::UserKey;
 /// A user's key, and how it is made from what the user gives.
 #[derive(Clone, Debug)]
 pub struct OwnKey {
-    /// What the user gives.
+    /// The form in which the user gives the key.
     pub user_key: UserKey,
-    /// What that becomes.
+    /// The wrapping key that is made from it.
     pub key: WrappingKey,
 }
 

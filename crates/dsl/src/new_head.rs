@@ -57,9 +57,9 @@ pub struct NewHead {
     pub dir: ObjectId,
     /// Its full name.
     pub name: String,
-    /// What it is for.
+    /// The type of the new objset: file system or volume.
     pub os_type: ObjsetType,
-    /// What it is to be like, where it is a file system.
+    /// The fixed properties of the new file system, if it is one.
     pub filesystem: NewFilesystem,
     /// Makes its first objects.
     pub initialise: Initialise,

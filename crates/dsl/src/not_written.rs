@@ -67,7 +67,7 @@ pub enum NotWritten {
     Log {
         /// Whose log it is.
         dataset: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The dataset's own property.

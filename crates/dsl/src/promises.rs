@@ -65,7 +65,7 @@ pub fn own(mos: &Mos, dir: ObjectId, id: ObjectId) -> Result<Own> {
     })
 }
 
-/// What became of a request.
+/// The answer to a request for space.
 #[derive(Debug)]
 pub enum Answer {
     /// Granted. The promise counts until the txg is synced.

@@ -61,7 +61,7 @@ pub enum ReceiveError {
     /// The stream needs a feature that the pool has not enabled.
     #[error("pool must be upgraded to receive this stream.\nfeature {0} is not enabled in this pool")]
     Feature(&'static str),
-    /// What this build cannot receive.
+    /// A stream that this build cannot receive, and why.
     #[error("not supported: {0}")]
     Unsupported(&'static str),
     /// The destination of a full stream is there already.

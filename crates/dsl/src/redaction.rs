@@ -51,7 +51,7 @@ pub fn guids(mos: &Mos, id: ObjectId, mark: Option<&Bookmark>) -> Result<Option<
     }
 }
 
-/// What a list says of itself.
+/// Reads the header of a redaction list.
 ///
 /// # Errors
 /// It cannot be read.

@@ -201,7 +201,8 @@ fn secondary(primarycache: u64, secondarycache: u64) -> Secondary {
     }
 }
 
-/// What `compression` means in a pool with these features; `on` is what `on` stands for.
+/// The compression that the value of the property `compression` means in a pool with these features. `on` is the
+/// meaning of the value `on`.
 fn compression_of(
     value: u64,
     on: CompressionSetting,
@@ -216,7 +217,7 @@ fn compression_of(
     })
 }
 
-/// What `checksum` means in a pool with these features.
+/// The checksum that the value of the property `checksum` means in a pool with these features.
 fn checksum_of(value: u64, enabled: &Enabled<'_>) -> std::result::Result<ChecksumKind, Corrupt> {
     Ok(match ChecksumKind::from_disk(value & 0xff)? {
         ChecksumKind::On | ChecksumKind::Inherit => ChecksumKind::Fletcher4,
@@ -227,7 +228,7 @@ fn checksum_of(value: u64, enabled: &Enabled<'_>) -> std::result::Result<Checksu
     })
 }
 
-/// What `dedup` means in this pool. Encrypted blocks are not deduplicated.
+/// The deduplication that the property `dedup` means in this pool. Encrypted blocks are not deduplicated.
 fn dedup(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Result<Option<Dedup>> {
     let value = number(view, info, "dedup")?;
     let checksum = ChecksumKind::from_disk(value & 0xff).map_err(Error::corrupt(info.dir_id))?;

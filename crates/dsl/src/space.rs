@@ -55,7 +55,7 @@ pub fn add_space(mos: &Mos, tx: &Tx, dir: ObjectId, category: Category, delta: S
     if delta.is_zero() {
         return Ok(());
     }
-    // What the present level is charged, by category.
+    // The charges of the present level, by category.
     let mut charges = vec![(category, delta.used)];
     for id in tree::chain(mos, dir)? {
         let mut dir = mos.dir(id)?;

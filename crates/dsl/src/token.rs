@@ -16,7 +16,7 @@ const LIST_MAX: usize = 1 << 20;
 /// Guids of the snapshots by which the source of the stream is redacted.
 const BOOK_REDACT_SNAPS: &str = "book_redact_snaps";
 
-/// What a token is not.
+/// The reason why a token is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// No version, sum, size and list.

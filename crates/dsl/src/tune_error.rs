@@ -48,7 +48,7 @@ pub enum TuneError {
         name: &'static str,
         /// How its values are written.
         kind: Kind,
-        /// What was given.
+        /// The text that was given.
         text: String,
     },
     /// Not one of its words.
@@ -56,7 +56,7 @@ pub enum TuneError {
     NotAWord {
         /// The tunable.
         name: &'static str,
-        /// What it takes.
+        /// The words that the tunable takes.
         words: &'static [&'static str],
     },
     /// Outside of its limits.

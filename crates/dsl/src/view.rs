@@ -19,7 +19,7 @@ pub struct View<'a> {
     pub storage: &'a Arc<Storage>,
     /// Counts what is changed in objsets that are opened.
     pub budget: &'a Arc<DirtyBudget>,
-    /// What the pool is called.
+    /// The name of the pool.
     pub pool: String,
     /// Prefix shown before mountpoints.
     pub altroot: Option<&'a str>,

@@ -42,7 +42,7 @@ pub struct Ace {
     pub kind: u16,
     /// Inheritance flags and the kind of subject: [`OWNER`], [`GROUP`], [`EVERYONE`], else a user's or group's id.
     pub flags: u16,
-    /// What it is about.
+    /// The permissions that the entry allows or denies.
     pub mask: u32,
     /// FUID of the user or group, unless the flags name an abstract one.
     pub id: Option<u64>,
@@ -184,7 +184,7 @@ pub const fn hints(mode: u64) -> u64 {
     pflags::ACL_TRIVIAL | directory | execute
 }
 
-/// What a POSIX ACL entry is about.
+/// The subject of a POSIX ACL entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PosixTag {
     /// The owner.

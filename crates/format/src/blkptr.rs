@@ -105,7 +105,7 @@ pub struct Block {
     pub psize: u64,
     /// How the bytes on disk are framed.
     pub compression: Compression,
-    /// What `checksum` was computed with.
+    /// The algorithm of `checksum`.
     pub checksum_kind: ChecksumKind,
     /// Type of the object.
     pub object_type: ObjectType,
@@ -460,7 +460,7 @@ impl BlockPtr {
         }
     }
 
-    /// What this pointer adds to the fill count of its parent.
+    /// The share of this pointer in the fill count of its parent.
     #[must_use]
     pub const fn fill(&self) -> u64 {
         match self {

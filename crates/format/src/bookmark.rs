@@ -25,7 +25,7 @@ pub struct Bookmark {
     pub creation_txg: Txg,
     /// Seconds since 1970.
     pub creation_time: u64,
-    /// What only the longer form holds.
+    /// The fields of the longer form.
     pub v2: Option<BookmarkV2>,
 }
 

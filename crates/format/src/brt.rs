@@ -26,7 +26,7 @@ pub fn directory_key(vdev: u32) -> String {
     format!("com.fudosecurity:brt:vdev:{vdev}")
 }
 
-/// What the bonus says of a table.
+/// The header of a table, from the bonus of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The ZAP from offsets of blocks to their further references.

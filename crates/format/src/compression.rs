@@ -117,7 +117,7 @@ impl ZstdLevel {
     }
 }
 
-/// What to compress with: an algorithm and, for zstd, its level. The value of the `compression` property.
+/// The value of the `compression` property: an algorithm and, for zstd, its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompressionSetting {
     /// The algorithm.

@@ -18,7 +18,7 @@ pub use vdev::{RESILVER_DEFER, TopConfig, VdevConfig, VdevKind};
 /// Pool version that stands for feature flags.
 pub const VERSION_FEATURES: u64 = 5000;
 
-/// What a label says of its pool.
+/// The state of the pool, as a label has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum PoolState {
@@ -114,7 +114,7 @@ pub struct AuxConfig {
     pub extra: NvList,
 }
 
-/// What the config of a label is.
+/// The kinds of label configs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "labels are few")]
 pub enum Label {
@@ -291,7 +291,7 @@ impl PoolConfig {
         Some(ordered(list, &POOL_KEYS))
     }
 
-    /// What labels and MOS share.
+    /// The pairs that labels and MOS share.
     fn common(&self) -> NvList {
         let mut list = self.extra.clone();
         list.insert("version", self.version);

@@ -40,7 +40,7 @@ pub mod entry {
     pub const REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
     /// Version of the format; absent in pools of before its first release.
     pub const VERSION: &str = "DSL_CRYPTO_VERSION";
-    /// What the user's key is: a [`KeyFormat`](super::KeyFormat).
+    /// The form of the user's key: a [`KeyFormat`](super::KeyFormat).
     pub const KEY_FORMAT: &str = "keyformat";
     /// Salt with which a pass phrase becomes a wrapping key.
     pub const SALT: &str = "pbkdf2salt";
@@ -137,7 +137,7 @@ impl Suite {
     }
 }
 
-/// What a user gives as a key.
+/// The form in which a user gives a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyFormat {
     /// The 32 bytes themselves.
@@ -182,7 +182,7 @@ impl KeyFormat {
 /// A master key and an authentication key as on disk: wrapped with the user's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrappedKeys {
-    /// What the master key is used with.
+    /// The suite that uses the master key.
     pub suite: Suite,
     /// Names the master key for its whole life, in streams, too.
     pub guid: u64,

@@ -299,7 +299,7 @@ impl Counts {
         Counts::from_words(core::array::from_fn(|i| a[i].saturating_add(b[i])))
     }
 
-    /// What is left without the other. Nothing falls below 0: figures from a disk may be anything.
+    /// The difference. No count falls below 0: figures from a disk may be anything.
     #[must_use]
     pub fn minus(&self, other: &Counts) -> Counts {
         let (a, b) = (self.words(), other.words());

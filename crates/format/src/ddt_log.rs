@@ -65,7 +65,7 @@ pub fn encode_flat(entry: &Entry) -> [u8; FLAT_SIZE] {
     raw
 }
 
-/// What the bonus says of a log.
+/// The header of a log, from the bonus of its object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// Set: its entries are being moved into the stores. Not set: it takes new entries.

@@ -178,7 +178,7 @@ impl Tree {
     }
 }
 
-/// What follows the block pointers.
+/// The areas behind the block pointers.
 struct Tail {
     /// How many of the pointers are whole.
     whole: usize,

@@ -11,7 +11,7 @@ pub const SIZE: usize = 0x100;
 /// `flags`: `used_breakdown` is kept. Always set by OpenZFS.
 pub const USED_BREAKDOWN: u64 = 1;
 
-/// What a directory's `used_bytes` consist of, in bytes.
+/// The parts of a directory's `used_bytes`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct UsedBreakdown {
     /// The head dataset.

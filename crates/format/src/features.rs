@@ -30,7 +30,7 @@ pub struct Feature {
     pub name: &'static str,
     /// Name in the pool.
     pub guid: &'static str,
-    /// What it is about.
+    /// A short description.
     pub description: &'static str,
     /// Software that does not know it may read the pool, but not write it.
     pub read_only_compatible: bool,

@@ -280,7 +280,7 @@ impl Entry {
 pub struct LogBlock {
     /// The log block that was written before the one before this.
     pub previous: LogPtr,
-    /// What was written, oldest first.
+    /// The blocks that were written, oldest first.
     pub entries: Vec<Entry>,
 }
 

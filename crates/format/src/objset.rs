@@ -38,7 +38,7 @@ pub(crate) const DNODES_AT: [usize; 4] = [0, USER_USED_AT, GROUP_USED_AT, PROJEC
 /// The bytes that are words: the ZIL header, the type and the flags.
 pub(crate) const WORDS: core::ops::Range<usize> = ZIL_HEADER_AT..PORTABLE_MAC_AT;
 
-/// What an objset is for.
+/// The type of an objset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum ObjsetType {
@@ -139,7 +139,7 @@ pub struct Objset {
     pub meta_dnode: Dnode,
     /// The intent log.
     pub zil_header: ZilHeader,
-    /// What the objset is for.
+    /// The type of the objset.
     pub os_type: ObjsetType,
     /// `FLAG_*` of this module.
     pub flags: u64,

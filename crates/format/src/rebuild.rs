@@ -30,9 +30,9 @@ pub struct Rebuild {
     pub state: RebuildState,
     /// Everything before this place of the vdev is rebuilt.
     pub last_offset: u64,
-    /// What was born up to here is missing nowhere.
+    /// No device misses a block that was born up to this txg.
     pub min_txg: Txg,
-    /// What is born from here on was written to all devices.
+    /// Every block that is born from this txg on was written to all devices.
     pub max_txg: Txg,
     /// Begin.
     pub start_time: u64,
@@ -42,7 +42,7 @@ pub struct Rebuild {
     pub scan_ms: u64,
     /// Space in use that it came upon.
     pub scanned: u64,
-    /// What of it was to be rebuilt.
+    /// Space of it that was to be rebuilt.
     pub issued: u64,
     /// Written to the devices.
     pub rebuilt: u64,

@@ -19,7 +19,7 @@ const HEADER: usize = 0x20;
 /// Bits of the number of blocks of an entry.
 const COUNT_BITS: u32 = 48;
 
-/// What a list says of itself.
+/// The header of a redaction list.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Header {
     /// How far the list is made: up to this block of this object. `None`: it is complete.

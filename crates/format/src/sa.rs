@@ -146,7 +146,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// What a new file system gets.
+    /// The registry of a new file system.
     #[must_use]
     pub fn standard() -> Registry {
         let entry = |&(attribute, name, len, swap): &(Attribute, &str, u16, u8)| Registered {

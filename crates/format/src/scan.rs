@@ -13,14 +13,14 @@ const PAUSED: u64 = 2;
 /// Objset of a bookmark that is in no dataset: the next one is to be taken from the queue.
 pub const NEXT_IN_QUEUE: ObjectId = ObjectId(u64::MAX);
 
-/// What is done to the pool's blocks.
+/// The work of a scan on the pool's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanFunc {
     /// Nothing was ever done.
     None,
     /// Every block's every copy is verified.
     Scrub,
-    /// What a device missed is written to it.
+    /// Writes to a device the blocks that it missed.
     Resilver,
     /// Only blocks with known errors are verified.
     ErrorScrub,
@@ -44,7 +44,7 @@ pub enum ScanState {
 /// The last scrub or resilver of a pool. Sizes are in bytes, times in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// What is done.
+    /// The kind of the scan.
     pub func: ScanFunc,
     /// How far it is.
     pub state: ScanState,

@@ -77,7 +77,7 @@ impl Header {
     }
 }
 
-/// What happened to a range.
+/// The change of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// It was allocated.

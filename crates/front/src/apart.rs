@@ -147,7 +147,7 @@ impl Asker {
     }
 }
 
-/// What the thread does. It ends without being ready where it gets no table of its own.
+/// The work of the thread. It ends without being ready where it gets no table of its own.
 fn answer_all(taken: Arc<UnixStream>, ready: &Sender<()>, todo: &Receiver<Question>) {
     let Ok(descriptors) = own_table(&taken) else { return };
     drop(taken);

@@ -26,7 +26,7 @@ pub trait Stream: Sized + Send + 'static {
     /// Another descriptor of the same connection.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn another(&self) -> io::Result<Self>;
 
     /// Ends the connection for all who use it. It does not matter if it has ended by itself.
@@ -53,13 +53,13 @@ impl Stream for UnixStream {
     }
 }
 
-/// What a protocol does with its clients.
+/// A protocol, with the calls that serve its clients.
 pub trait Service: Sized + Send + Sync + 'static {
     /// The listening socket. It is closed before the last clients leave.
     type Listener: AsFd + Send + 'static;
     /// The socket of a client.
     type Stream: Stream;
-    /// What the service knows of a client.
+    /// The facts that the service knows of a client.
     type Client: Send + Sync + 'static;
 
     /// The name of the thread that accepts clients, and that of the threads that serve them.
@@ -67,13 +67,13 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The time between two calls of [`Service::look_after`], if there are any.
     const LOOK: Option<Duration> = None;
 
-    /// What is served, for the log.
+    /// The name of the served thing, for the log.
     fn name(&self) -> String;
 
     /// Accepts a client that waits.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn accept(&self, listener: &Self::Listener) -> io::Result<(Self::Stream, Self::Client)>;
 
     /// Whether `client` may join the `others`. The service may cut one of these off.
@@ -140,7 +140,7 @@ impl<S: Service> Serving<S> {
     /// Accepts clients of `service` from `listener`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn start(service: S, listener: S::Listener) -> io::Result<Serving<S>> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC)?;
         let clients = Clients { next: 0, connected: HashMap::new(), is_full: false };
@@ -269,7 +269,7 @@ impl<S: Service> Drop for Leaving<S> {
 /// Prepares a connection of a client over TCP: answers are sent at once, and a client that is gone is noticed.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     rustix::net::sockopt::set_socket_keepalive(stream, true)?;

@@ -65,7 +65,7 @@ pub enum MountError {
     Mount {
         /// Where.
         point: PathBuf,
-        /// What it said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// It could not be unmounted.
@@ -73,7 +73,7 @@ pub enum MountError {
     Unmount {
         /// Where.
         point: PathBuf,
-        /// What the system said.
+        /// The message of the system.
         reason: String,
     },
     /// It is mounted, but not as asked for.

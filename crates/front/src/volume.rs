@@ -40,7 +40,7 @@ pub trait ServedVolume: Send {
     /// Where clients connect.
     fn address(&self) -> &Address;
 
-    /// What clients are given to connect with.
+    /// The address that clients connect to.
     fn uri(&self) -> String;
 
     /// Whether clients may not write, whatever the volume allows.

@@ -179,7 +179,7 @@ fn attributes(options: &MountOptions) -> MountAttrFlags {
     .fold(MountAttrFlags::empty(), |all, (_, attribute)| all | attribute)
 }
 
-/// What the kernel decides of the options.
+/// The mount flags for the options that the kernel enforces.
 pub(crate) fn flags(options: &MountOptions) -> MountFlags {
     let flag = |on: bool, flag: MountFlags| if on { flag } else { MountFlags::empty() };
     flag(options.read_only, MountFlags::RDONLY)

@@ -1,4 +1,4 @@
-//! What `stat` shows, and changing it.
+//! The messages that read attributes (`stat`) and change them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -141,7 +141,7 @@ mod tests {
             UNIX_EPOCH - Duration::from_secs(7) + half
         );
         assert_eq!(from_request(UNIX_EPOCH + half), Time { secs: 0, nanos: 500_000_000 });
-        // What fuser makes of −7 s and half a second forward.
+        // The time that fuser makes of −7 s and half a second forward.
         let request = UNIX_EPOCH - Duration::from_secs(7) - half;
         assert_eq!(from_request(request), Time { secs: -7, nanos: 500_000_000 });
     }

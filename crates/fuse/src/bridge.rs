@@ -17,7 +17,7 @@ pub(crate) struct Bridge {
     this: Weak<Bridge>,
 }
 
-/// What may wait for the pool. File systems of one mount that may be written share the permits.
+/// Work that may wait for the pool. The writable file systems of one mount share the permits.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 impl Bridge {

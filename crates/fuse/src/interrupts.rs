@@ -188,7 +188,8 @@ impl Interrupts {
     }
 }
 
-/// What the signals of the thread `pid` ask for. A thread in another PID namespace is not visible and counts as waiting.
+/// The reaction that the pending signals of the thread `pid` ask for. A thread in another PID namespace is not visible
+/// and counts as waiting.
 fn wish(pid: u32) -> Wish {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.map_or(Wish::Stay, |status| wish_of(&status))

@@ -76,7 +76,7 @@ fn number(data: &[u8], at: usize) -> Answer<u32> {
     bytes.map(u32::from_ne_bytes).ok_or(Errno::EINVAL)
 }
 
-/// What the argument `data` of a changing ioctl asks for; `None` when the ioctl changes nothing.
+/// The change that the argument `data` of an ioctl asks for; `None` when the ioctl changes nothing.
 fn change(command: u32, data: &[u8]) -> Answer<Option<FlagChange>> {
     let shared = SHARED.iter().fold(0, |all, flag| all | flag.0);
     Ok(Some(match command {

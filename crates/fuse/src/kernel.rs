@@ -66,12 +66,12 @@ impl Kernel {
         self.numbers.object(ino.0).unwrap_or(self.root)
     }
 
-    /// What the kernel calls object `id`.
+    /// The number by which the kernel knows object `id`.
     pub(crate) fn ino(&self, id: ObjectId) -> INodeNo {
         INodeNo(if id == self.root { self.numbers.root() } else { self.numbers.of(id) })
     }
 
-    /// What programs see as its number.
+    /// The inode number of object `id` that programs see.
     pub(crate) fn shown(&self, id: ObjectId) -> INodeNo {
         INodeNo(if id == self.root { self.numbers.shown_root(id) } else { self.numbers.of(id) })
     }

@@ -47,7 +47,7 @@ impl Shared {
         each(cookie, |cookie| self.session.list(by, dir, cookie).map_err(errno::from), add)
     }
 
-    /// What is shown in place of an entry, if anything is.
+    /// The link or root that is shown in place of an entry, if there is one.
     fn shown(&self, entry: &DirEntry) -> Option<(INodeNo, FileKind)> {
         match self.session.shown(entry) {
             Target::Object(_) => None,

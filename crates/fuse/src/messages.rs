@@ -38,7 +38,7 @@ thread_local! {
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a program asks to make.
+/// The node that a program asks to make.
 fn creation(
     bridge: &Bridge,
     kind: FileKind,

@@ -55,7 +55,7 @@ const STUCK: Duration = Duration::from_secs(30);
 /// Written data that the kernel may still hold back for a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
-    /// What had come.
+    /// The messages that had come by then.
     before: Mark,
     /// At most so many pages.
     pages: u64,
@@ -72,7 +72,7 @@ pub struct Mounted {
     pub(crate) shared: Arc<Shared>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) bridge: Arc<Bridge>,
-    /// What is shown within that mount.
+    /// The file systems that are shown within that mount.
     pub(crate) others: Arc<Others>,
     pub(crate) ended: Arc<Ended>,
     pub(crate) thread: RankedMutex<Option<JoinHandle<()>>>,

@@ -20,15 +20,15 @@ use crate::refresh::Refresh;
 use crate::replies::Entry;
 use crate::threads::thread_count;
 
-/// What the threads of a mount and its owner share: one for the file system, one for each of its snapshots that somebody
-/// looks into, and one for each other file system that is shown in place of a directory.
+/// The state that the threads of a mount and its owner share. The file system has one, and so has each of its snapshots that a
+/// program looks into, and each other file system that is shown in place of a directory.
 pub(crate) struct Shared {
     /// The session: contents and permissions of the mount.
     pub(crate) session: Arc<Session>,
     /// The kernel's caches of it.
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) lost: Lost,
-    /// What is shown in place of directories.
+    /// The file systems that are shown in place of directories.
     pub(crate) trees: Trees,
     /// Files whose sizes are being set in the kernel.
     pub(crate) refresh: Refresh,
@@ -60,7 +60,7 @@ impl Trees {
         trees.get(&dir).map(|tree| tree.entry(tree.root()))
     }
 
-    /// What the root of the one in place of `dir` is called.
+    /// The inode number of the root of the file system that is shown in place of `dir`.
     pub(crate) fn root(&self, dir: ObjectId) -> Option<INodeNo> {
         let trees = self.0.read();
         trees.get(&dir).map(|tree| tree.kernel.ino(tree.root()))

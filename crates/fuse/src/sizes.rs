@@ -30,7 +30,7 @@ const TRIES: usize = 2;
 /// A file whose size the kernel is told.
 struct Resized {
     id: ObjectId,
-    /// What programs see as its number.
+    /// The inode number that programs see.
     shown: u64,
     /// The size that the kernel has.
     size: u64,

@@ -78,7 +78,7 @@ impl Within {
         let (mut left, mut quiet, mut looks) = (u64::MAX, 0, 0);
         let is_unused =
             || own.session.handles().is_empty() && own.trees.is_empty() && snapshots.are_forgotten();
-        // What it forgets it says in its own time.
+        // The kernel reports what it forgets in its own time.
         while !self.parent.trees.take_out(covered.dir(), is_unused) {
             let now = own.session.handles().len() + snapshots.open_count() as u64;
             // Messages of programs may keep those about what it forgot waiting.

@@ -1,4 +1,4 @@
-//! What stands for mounting in a build without the feature `mount`: every mount is refused.
+//! The replacement for mounting in a build without the feature `mount`: every mount is refused.
 //!
 //! From:   the server, which is given the same front end in both builds.
 //! To:     [`MountError::NotBuilt`].

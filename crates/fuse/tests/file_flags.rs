@@ -7,7 +7,7 @@ use std::path::Path;
 use fuse::MountOptions;
 use support::{Bed, shell, usable};
 
-/// What every script has at hand.
+/// The beginning of every script.
 const PRELUDE: &str = r#"
 import errno, fcntl, mmap, os, struct
 GET, SET, GETX, SETX, VERSION = 0x80086601, 0x40086602, 0x801c581f, 0x401c5820, 0x80087601

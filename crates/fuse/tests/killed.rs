@@ -64,7 +64,7 @@ fn a_process_that_is_killed_while_it_asks_about_its_own_mount_ends() {
     assert!(ended, "the killed process was still there after {GONE_WITHIN:?}");
 }
 
-/// What the child does until it is killed.
+/// The work of the child until it is killed.
 fn mount_and_ask(at: &Path) {
     let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
     let words = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());

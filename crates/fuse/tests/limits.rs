@@ -1,4 +1,4 @@
-//! What programs see at a quota, at a reservation of another dataset, and in a full pool.
+//! Programs at a quota, at a reservation of another dataset, and in a full pool.
 
 mod support;
 

@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::{Errno, Result};
 use support::{Bed, difference, reference, tree, usable};
 
-/// What a tree of all kinds of files has in it, and what it has not.
+/// Names that a tree of all kinds of files has, and names that it does not have.
 const NAMES: [&str; 23] = [
     "file",
     "empty",

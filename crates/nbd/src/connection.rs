@@ -83,7 +83,8 @@ pub(crate) fn serve(stream: &Stream, export: &Arc<Export>) {
     });
 }
 
-/// What is agreed on with the client, and the plain end of its connection if that is encrypted. `None`: it leaves.
+/// The terms agreed on with the client, and the plain end of its connection if that is encrypted. `None`: the client
+/// leaves.
 fn begin(mut stream: &Stream, export: &Export) -> Result<Option<(Agreed, Option<Encrypted>)>, Broken> {
     stream.set_patience(Some(NEGOTIATING), Some(NEGOTIATING))?;
     let greeted = greet(&mut stream)?;

@@ -9,7 +9,7 @@ pub(crate) const ID: u32 = 1;
 /// Nothing is stored there, and it reads as zeros.
 pub(crate) const HOLE: u32 = 1 | 2;
 
-/// What a client asks about contexts.
+/// A question of a client about contexts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Question<'a> {
     /// The export.

@@ -1,4 +1,4 @@
-//! What is exported.
+//! The export of a volume.
 
 use front::Opener;
 use zpl::Volume;
@@ -28,7 +28,7 @@ impl Export {
         Export { tls, ..self }
     }
 
-    /// What its connections are encrypted with.
+    /// The keys that encrypt its connections.
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()

@@ -107,7 +107,7 @@ impl Serving {
         &self.address
     }
 
-    /// What is exported.
+    /// The exported volume.
     #[must_use]
     pub fn export(&self) -> &Export {
         &self.clients.service().0

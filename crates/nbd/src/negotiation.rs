@@ -13,7 +13,7 @@ const OPTION_MAX: usize = 16 << 10;
 /// Options of a connection: a client needs about six.
 const OPTIONS_MAX: usize = 64;
 
-/// What both sides have agreed on.
+/// The terms on which both sides have agreed.
 pub(crate) struct Agreed {
     pub(crate) volume: Volume,
     pub(crate) read_only: bool,
@@ -34,14 +34,14 @@ pub(crate) enum Broken {
     Connection(#[from] io::Error),
 }
 
-/// What the client answers to the greeting.
+/// The client's answer to the greeting.
 #[derive(Clone, Copy)]
 pub(crate) struct Greeted {
     /// It does without the zeros behind the answer to `EXPORT_NAME`.
     no_zeroes: bool,
 }
 
-/// What the options so far have set.
+/// The terms that the options have set so far.
 #[derive(Default)]
 struct State {
     no_zeroes: bool,

@@ -47,14 +47,14 @@ pub(crate) mod answer {
     pub(crate) const TOO_BIG: u32 = ERROR | 9;
 }
 
-/// What `INFO` and `GO` tell.
+/// The kinds of information in the answers to `INFO` and `GO`.
 pub(crate) mod info {
     pub(crate) const EXPORT: u16 = 0;
     pub(crate) const NAME: u16 = 1;
     pub(crate) const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// The abilities of an export.
 pub(crate) mod can {
     pub(crate) const HAS_FLAGS: u16 = 1;
     pub(crate) const READ_ONLY: u16 = 1 << 1;
@@ -96,7 +96,7 @@ pub(crate) mod errno {
     pub(crate) const OVERFLOW: u32 = 75;
 }
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -141,7 +141,7 @@ impl Kind {
 pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) flags: u16,
-    /// What the client knows it by.
+    /// The number by which the client knows the request.
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
     pub(crate) length: u32,

@@ -31,7 +31,7 @@ const AUTHORITY: &str = "ca-cert.pem";
 const CERTIFICATE: &str = "server-cert.pem";
 /// The private key of the server.
 const KEY: &str = "server-key.pem";
-/// What the files hold, in errors.
+/// The contents of the files, as errors name them.
 const PRIVATE_KEY: &str = "private key";
 const CERTIFICATES: &str = "certificate";
 /// Bytes of a file of the folder.
@@ -57,7 +57,7 @@ pub enum TlsError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The content that it should have.
         wanted: &'static str,
     },
     /// The private key is no secret.
@@ -68,7 +68,7 @@ pub enum TlsError {
     Unfit {
         /// The folder.
         folder: PathBuf,
-        /// What does not fit.
+        /// The reason.
         reason: String,
     },
 }
@@ -180,10 +180,10 @@ struct Relay {
     session: ServerConnection,
     socket: Stream,
     inner: UnixStream,
-    /// What the client sent and the plain end has not taken.
+    /// Bytes that the client sent and the plain end has not taken.
     decrypted: Vec<u8>,
     taken: usize,
-    /// What the plain end sent last.
+    /// The last bytes that the plain end sent.
     piece: Vec<u8>,
     /// The plain end sends no more.
     is_ending: bool,

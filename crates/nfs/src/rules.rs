@@ -175,7 +175,7 @@ impl Rules {
         Ok(())
     }
 
-    /// What a client may do; `None`: nothing.
+    /// The access that a client gets; `None`: none.
     pub(crate) fn grant(&self, client: IpAddr, port: u16) -> Option<Grant> {
         if !self.insecure && port >= RESERVED {
             return None;

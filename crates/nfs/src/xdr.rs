@@ -80,7 +80,7 @@ impl Writer {
         self.bytes.len()
     }
 
-    /// What was written.
+    /// The bytes that were written.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

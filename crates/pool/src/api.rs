@@ -1,4 +1,4 @@
-//! What callers ask of an open pool: datasets, properties, history.
+//! The calls of an open pool for datasets, properties and history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

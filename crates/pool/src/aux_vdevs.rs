@@ -28,7 +28,7 @@ use crate::{Error, Result, labels};
 /// The header of a cache device lies in the first bytes of its data. This many bytes hold it for every sector size.
 const HEADER: usize = 64 << 10;
 
-/// What a device beside the tree is for.
+/// The use of a device beside the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AuxKind {
     /// A second level of the cache.
@@ -59,9 +59,9 @@ impl AuxKind {
 /// A device beside the tree of vdevs.
 #[derive(Clone, Debug)]
 pub struct AuxVdev {
-    /// What it is for.
+    /// The use of the device.
     pub kind: AuxKind,
-    /// What the pool says of it.
+    /// Its configuration in the pool.
     pub config: VdevConfig,
     /// Where it is, if it is there with its label.
     pub device: Option<PathBuf>,

@@ -170,7 +170,7 @@ impl Brt {
         Ok(Brt { tables, ..Brt::default() })
     }
 
-    /// What is cloned.
+    /// The counts of cloned blocks.
     pub(crate) fn clones(&self) -> Clones {
         self.tables.values().fold(Clones::default(), |sum, Table { header, .. }| Clones {
             used: sum.used.saturating_add(header.used),

@@ -46,7 +46,7 @@ pub(crate) enum Stage {
     Discarding,
 }
 
-/// What the sync thread knows of the checkpoint.
+/// The state of the checkpoint in the sync thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keeping {
     pub(crate) stage: Stage,
@@ -87,7 +87,7 @@ impl Keeping {
         self.maps.values().map(|(_, bytes)| bytes).sum()
     }
 
-    /// What users are told.
+    /// The facts about the checkpoint that users see.
     pub(crate) fn shown(&self) -> Option<Checkpoint> {
         let created = match self.stage {
             Stage::None | Stage::Wanted => return None,

@@ -260,7 +260,8 @@ fn config_of(spec: &CreateSpec, options: &Options, root: VdevConfig) -> PoolConf
     }
 }
 
-/// What the sync thread knows before the first txg: all space is free, and there is a salt that the MOS does not have yet.
+/// The state of the sync thread before the first txg: all space is free, and there is a salt that the MOS does not have
+/// yet.
 fn before_first(
     spec: &CreateSpec,
     options: &Options,
@@ -281,7 +282,7 @@ fn before_first(
     Ok(SyncState { new_salt: Some(salt), ..before })
 }
 
-/// What everybody who uses a new pool shares: an empty MOS, and no space in use.
+/// The parts that all users of a new pool share: an empty MOS, and no space in use.
 fn parts_of(spec: &CreateSpec, options: &Options, storage: Arc<Storage>, state: &SyncState) -> Parts {
     let budget = Arc::new(DirtyBudget::default());
     let size = if spec.version >= 15 { objset::SIZE_V3 } else { objset::SIZE_V1 };

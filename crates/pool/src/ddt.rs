@@ -39,7 +39,7 @@ const QUOTA: &[u8] = b"dedup_table_quota";
 /// With this many entries in memory, they are stored before the txg ends.
 const LIVE_MAX: usize = 1 << 16;
 
-/// What tables are written with.
+/// The values with which tables are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Means<'a> {
     pub(crate) mos: &'a Objset,
@@ -118,7 +118,7 @@ pub struct Ddt {
     quota: Option<u64>,
 }
 
-/// What an entry is found by: the checksum's kind, and the checksum with the sizes of the block.
+/// The key of an entry: the checksum's kind, and the checksum with the sizes of the block.
 #[derive(Clone, Copy)]
 struct Named<'a> {
     kind: ChecksumKind,
@@ -270,7 +270,7 @@ impl Ddt {
         self.logs().map(|(_, flat)| flat.on_disk()).sum()
     }
 
-    /// What the tables hold.
+    /// The counts of all tables.
     pub(crate) fn total(&self) -> Counts {
         self.stores().fold(self.logged.counts, |sum, store| sum.plus(&store.histogram.total()))
     }
@@ -528,7 +528,7 @@ fn quota_by_devices(allocator: &Allocator) -> Option<u64> {
     Some((size / 100 * 85).max(size.saturating_sub(8 << 30)))
 }
 
-/// What an entry adds to the statistics.
+/// The counts that an entry adds to the statistics.
 #[must_use]
 pub fn counts(vdevs: &Vdevs, kind: ChecksumKind, key: &Key, entry: &Entry) -> Counts {
     Counts::of(key, entry, |slot| Entry::block(kind, key, slot).map_or(0, |block| vdevs.dsize(&block)))

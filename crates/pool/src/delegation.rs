@@ -13,7 +13,7 @@ use crate::props::names::NAME_MAX;
 use crate::{Error, Result};
 
 impl Pool {
-    /// What a file system or volume itself grants, by who-key.
+    /// The permissions that a file system or volume itself grants, by who-key.
     ///
     /// # Errors
     /// [`crate::Error::NoDataset`], or it cannot be read.

@@ -23,7 +23,7 @@ fn spares_in_use(top: &VdevConfig) -> impl Iterator<Item = (&VdevConfig, &VdevCo
     top.children.iter().flat_map(of).filter(|(_, leaf)| leaf.kind == VdevKind::DistributedSpare)
 }
 
-/// What the devices beside the child `own` of a top-level vdev miss.
+/// The txgs that the devices beside the child `own` of a top-level vdev miss.
 fn missed_beside(top: &VdevConfig, own: &VdevConfig, lists: &BTreeMap<u64, Arc<TxgRuns>>) -> TxgRuns {
     let mut missed = TxgRuns::default();
     let others = top.children.iter().filter(|child| child.guid != own.guid).flat_map(VdevConfig::leaves);
@@ -33,7 +33,8 @@ fn missed_beside(top: &VdevConfig, own: &VdevConfig, lists: &BTreeMap<u64, Arc<T
     missed
 }
 
-/// What the lists on disk must have of each distributed spare in use, by its guid, beyond the spare's own list.
+/// The txgs that the lists on disk must have of each distributed spare in use, by its guid, beyond the spare's own
+/// list.
 pub(crate) fn missed_by_devices(tree: &VdevConfig, members: &Members) -> BTreeMap<u64, TxgRuns> {
     let in_use: Vec<_> = tree
         .children

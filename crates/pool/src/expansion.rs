@@ -1,4 +1,4 @@
-//! What is known of the expansions of raidz vdevs: devices that were added to one.
+//! The facts about expansions of raidz vdevs: devices that were added to one.
 //!
 //! From:   the ZAP of each top-level vdev in the MOS.
 //! To:     `zpool status`. How blocks are spread since is in `shape.rs`.

@@ -245,7 +245,7 @@ impl Loaded {
         }
     }
 
-    /// What the sync thread begins with.
+    /// The state with which the sync thread begins.
     fn into_state(self, mut read: Read, inner: &Inner, options: &Options) -> Result<SyncState> {
         let Loaded { mut allocator, table, logs, keeping, evacuating, .. } = self;
         let freeing = goes_on_freeing(inner);

@@ -75,7 +75,7 @@ pub enum KnownError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         what: String,
     },
     /// Another program wrote this cache file, so it is not overwritten.

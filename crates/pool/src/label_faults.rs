@@ -1,4 +1,4 @@
-//! What is wrong with each of the four labels of a device that is in use.
+//! The faults of each of the four labels of a device that is in use.
 //!
 //! From:   the device, and what the pool says of it.
 //! To:     `check`. The pool is opened by any label that is whole, so nothing else notices.
@@ -17,7 +17,7 @@ use crate::labels::{config, read_raw, ring};
 /// Bytes of a checksum behind the configuration in a label. It depends on the place of the label.
 const SEAL: usize = 40;
 
-/// What is wrong with a label.
+/// The fault of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelFault {
     /// The device does not return it.

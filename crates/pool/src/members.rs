@@ -123,7 +123,7 @@ impl Members {
         self.lock().leaves.iter().filter(|(_, health)| health.has_failed()).map(|(guid, _)| *guid).collect()
     }
 
-    /// What each leaf missed, if anything, by its guid.
+    /// The txgs that each leaf missed, if any, by its guid.
     pub(crate) fn missing(&self) -> BTreeMap<u64, Arc<TxgRuns>> {
         self.lock().leaves.iter().map(|(guid, health)| (*guid, health.missing())).collect()
     }

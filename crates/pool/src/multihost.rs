@@ -38,7 +38,7 @@ pub(crate) struct Multihost {
     thread: RankedMutex<Option<JoinHandle<()>>>,
 }
 
-/// What the threads of the heartbeat share.
+/// The state that the threads of the heartbeat share.
 struct Shared {
     storage: Arc<Storage>,
     groups: Arc<Groups>,
@@ -57,9 +57,9 @@ impl std::fmt::Debug for Shared {
 
 #[derive(Debug)]
 struct State {
-    /// What the next txg says.
+    /// Whether the next txg has heartbeats.
     is_wanted: bool,
-    /// What the newest txg says: heartbeats are sent.
+    /// Whether the newest txg has heartbeats: then they are sent.
     is_on: bool,
     is_leaving: bool,
     /// The newest state of the pool.
@@ -137,7 +137,7 @@ impl Multihost {
         self.turn_on(since);
     }
 
-    /// What the uberblock of the next txg says.
+    /// The heartbeat fields of the next txg's uberblock.
     pub(crate) fn of_txg(&self) -> Mmp {
         let state = self.shared.lock();
         if state.is_wanted { self.shared.mmp(&state) } else { Mmp::default() }
@@ -232,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// What the thread does until the pool is closed, or no heartbeat reached a device in time.
+    /// The work of the thread, until the pool is closed, or no heartbeat reached a device in time.
     fn beat(self: Arc<Self>) {
         while self.wait_for_turn() {
             if self.storage.fence().has_passed() {

@@ -1,4 +1,4 @@
-//! What is wrong with a file or device that the user named, where a pool was expected.
+//! The faults of a file or device that the user named, where a pool was expected.
 //!
 //! From:   the path; its partition table and the remains of its labels.
 //! To:     messages. Nothing here is needed to find or to open a pool.

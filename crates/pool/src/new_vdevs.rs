@@ -61,7 +61,7 @@ impl DraidLayout {
 pub struct NewTop {
     /// How its devices share its blocks.
     pub layout: Layout,
-    /// What it is for.
+    /// The class of the vdev.
     pub class: Class,
     /// Its open devices, in order.
     pub disks: Vec<Arc<dyn Disk>>,

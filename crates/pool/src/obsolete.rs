@@ -24,7 +24,7 @@ const COUNT: usize = 4;
 /// Its segments are in bytes, from the beginning of the vdev.
 pub(crate) const LAYOUT: Layout = Layout { start: 0, shift: 0 };
 
-/// What of a mapping is obsolete.
+/// The obsolete ranges of a mapping.
 #[derive(Clone, Debug)]
 pub struct Obsolete {
     /// The vdev that was removed, or is being removed.
@@ -53,7 +53,7 @@ impl Obsolete {
         Ok(Some(all))
     }
 
-    /// What was obsolete when the mapping was written.
+    /// The ranges that were obsolete when the mapping was written.
     fn when_copied(mos: &Mos, vdev: &VdevConfig) -> Result<Obsolete> {
         let moves = mapping(mos, vdev)?;
         let bytes = match Objects::of(mos, vdev)?.counts {

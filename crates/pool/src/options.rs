@@ -1,4 +1,4 @@
-//! What a pool is opened with.
+//! The options with which a pool is opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const DIRTY_MAX: u64 = 256 << 20;
 /// compression and writing overlap with new changes, and that the buffers of one txg are reused by the second next.
 pub(crate) const SYNC_BYTES: u64 = 64 << 20;
 
-/// What becomes of a pool whose log devices are missing.
+/// The treatment of a pool whose log devices are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingLogs {
     /// It is not opened.
@@ -132,7 +132,7 @@ pub struct Options {
     pub to_checkpoint: bool,
     /// The pool is split off another one: its devices hold a state of that pool ([`crate::Pool::split`]).
     pub split: Option<Arc<Apart>>,
-    /// What becomes of a pool whose log devices are missing.
+    /// The treatment of a pool whose log devices are missing.
     pub missing_logs: MissingLogs,
     /// Number of this machine; 0: none.
     pub hostid: u32,

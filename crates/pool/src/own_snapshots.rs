@@ -30,7 +30,7 @@ pub struct SnapshotKey {
 /// An entry in the list of a head's snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotEntry {
-    /// What comes after the `@`.
+    /// The name behind the `@`.
     pub name: Vec<u8>,
     /// Its dataset object in the MOS.
     pub id: ObjectId,

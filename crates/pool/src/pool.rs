@@ -35,7 +35,7 @@ impl Pool {
         Pool { inner, thread }
     }
 
-    /// What threads that work for the pool share with it.
+    /// The state that threads that work for the pool share with it.
     #[must_use]
     pub fn inner(&self) -> &Arc<Inner> {
         &self.inner
@@ -79,7 +79,7 @@ impl Pool {
         self.inner.storage.vdevs().tops().iter().any(|top| top.cut_short().next().is_some())
     }
 
-    /// What `zpool list` and `zpool status` tell.
+    /// The facts that `zpool list` and `zpool status` report.
     #[must_use]
     pub fn info(&self) -> Info {
         self.inner.info().clone()
@@ -96,7 +96,7 @@ impl Pool {
         self.inner.storage.vdevs().leaves()
     }
 
-    /// What the top-level vdev `id` is for; `None` if there is no such vdev.
+    /// The class of the top-level vdev `id`; `None` if there is no such vdev.
     #[must_use]
     pub fn class_of(&self, id: u32) -> Option<Class> {
         self.inner.storage.vdevs().tops().get(id as usize).map(|top| top.class)

@@ -120,7 +120,7 @@ impl Reading<'_> {
         dsl::redaction::of(&self.inner.mos, id)
     }
 
-    /// What was received in part for the head of the directory `dir`.
+    /// The part of a stream that was received for the head of the directory `dir`.
     ///
     /// # Errors
     /// The DSL cannot be read.

@@ -26,7 +26,7 @@ use crate::state::Syncing;
 use crate::sync::missing::leaf_mut;
 use crate::{Error, Result};
 
-/// What came of a part of the rebuilds.
+/// The result of a part of the rebuilds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Something was copied, and there may be more.
@@ -217,7 +217,7 @@ impl Syncing<'_> {
         Ok(if rebuilt.unreadable == 0 { Step::GoesOn } else { Step::Obstructed })
     }
 
-    /// What is in use from `from` on, about `bytes` of it, as (offset, length).
+    /// The ranges in use from `from` on, about `bytes` of them, as (offset, length).
     fn next_in_use(&mut self, vdev: u32, from: u64, bytes: u64) -> Result<Runs> {
         let inner = self.inner;
         let top = &inner.storage.vdevs().tops()[vdev as usize];

@@ -46,7 +46,7 @@ impl Pool {
         Ok(Some((id, redaction::header(&self.inner.mos, id)?)))
     }
 
-    /// What a redaction list says of itself.
+    /// Reads the header of a redaction list.
     ///
     /// # Errors
     /// It cannot be read.

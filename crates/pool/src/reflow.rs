@@ -38,7 +38,7 @@ pub(crate) const BYTES_COPIED: &[u8] = b"org.openzfs:raidz_expand_bytes_copied";
 pub(crate) const MOVING: u64 = 1;
 pub(crate) const ENDED: u64 = 2;
 
-/// What an uberblock says of an expansion.
+/// The state of an expansion, as an uberblock has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Word {
     /// Everything before this byte of the allocatable area has its new place.
@@ -66,19 +66,19 @@ impl Word {
 pub(crate) struct Reflow {
     /// The id of the vdev.
     pub(crate) vdev: u32,
-    /// What the next uberblock says.
+    /// The state for the next uberblock.
     pub(crate) word: Word,
     /// The txg that attached the child, or the one before the import. Sectors move after it.
     pub(crate) since: Txg,
     /// Bytes that were copied.
     pub(crate) copied: u64,
-    /// What the ZAP of the vdev says of that.
+    /// The copied bytes that the ZAP of the vdev has.
     pub(crate) noted: u64,
     /// The error that stopped the expansion in its last txg.
     pub(crate) obstacle: Option<Obstacle>,
 }
 
-/// What other threads learn of an expansion before it is in the MOS.
+/// The news of an expansion for other threads, before they are in the MOS.
 #[derive(Debug, Default)]
 pub(crate) struct ReflowNews {
     /// One has ended, and nobody has begun the scrub that is to follow.

@@ -1,4 +1,4 @@
-//! What events say.
+//! The contents of events.
 //!
 //! From:   the pool itself: its configuration written, commands noted, scrubs, errors of devices.
 //! To:     `events`, which keeps the newest.
@@ -11,7 +11,7 @@ use crate::events::Happened;
 use crate::pool::{Inner, Pool};
 
 impl Inner {
-    /// What every event says.
+    /// The pairs that every event has.
     pub(crate) fn event(&self, class: &str) -> NvList {
         let (seconds, nanos) = self.host.clock.now();
         let info = self.info();

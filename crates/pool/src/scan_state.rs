@@ -141,7 +141,7 @@ pub(crate) fn write_queue(mos: &Mos, tx: &Tx, progress: &Progress) -> Result<()>
     Ok(())
 }
 
-/// What is known of the scan that is under way on disk. `None`: its place cannot be followed, so it must begin again.
+/// The progress of the scan that is under way on disk. `None`: its place cannot be followed, so it must begin again.
 pub(crate) fn followed(mos: &Mos, scan: &Scan) -> Option<Progress> {
     let queue = read_queue(mos, scan).ok()?;
     match scan.objset() {

@@ -48,7 +48,7 @@ impl DataError {
     }
 }
 
-/// What the visitor is to do.
+/// The task of the visitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Visit blocks.
@@ -71,10 +71,10 @@ pub struct State {
     pub running: bool,
     /// The thread rebuilds devices, and visits no blocks yet.
     pub rebuilding: bool,
-    /// What it is to do.
+    /// The task of the visitor.
     pub order: Order,
-    /// What is under way, or paused, by the last sync and with what was done since. It is known from the first sync after the import
-    /// on.
+    /// The scan that is under way, or paused: as of the last sync, and with the work since. It is known from the first
+    /// sync after the import on.
     pub progress: Option<Progress>,
     /// When it was paused, seconds since 1970.
     pub paused_at: u64,

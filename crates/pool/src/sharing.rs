@@ -1,4 +1,4 @@
-//! What users ask about blocks that are shared.
+//! The calls of a pool for blocks that are shared.
 //!
 //! From:   the dedup tables of an open pool.
 //! To:     `zpool status -D`, `zpool prefetch`, `zpool ddtprune`.

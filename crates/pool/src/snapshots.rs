@@ -1,4 +1,4 @@
-//! What callers ask of an open pool about snapshots, clones and holds.
+//! The calls of an open pool for snapshots, clones and holds.
 
 use dsl::new_names;
 use dsl::room::Reserve;

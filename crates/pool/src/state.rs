@@ -66,7 +66,7 @@ pub(crate) type Task = Box<dyn FnOnce(&mut Syncing<'_>) + Send>;
 /// previous txg reach the disks.
 const AHEAD_BYTES: u64 = 32 << 20;
 
-/// What `zpool list` and `zpool status` tell, as of the last sync.
+/// The facts that `zpool list` and `zpool status` report, as of the last sync.
 #[derive(Clone, Debug)]
 pub struct Info {
     /// The configuration with the whole vdev tree.
@@ -77,9 +77,9 @@ pub struct Info {
     pub vdev_space: BTreeMap<u32, Space>,
     /// Enabled features: guid → number of uses. Empty for legacy versions.
     pub features: BTreeMap<String, u64>,
-    /// What the dedup tables hold.
+    /// The counts of the dedup tables.
     pub dedup: Counts,
-    /// What is cloned.
+    /// The counts of cloned blocks.
     pub clones: Clones,
     /// Last synced txg.
     pub txg: Txg,
@@ -105,7 +105,7 @@ impl Info {
 pub struct Inner {
     /// Devices, cache and workers.
     pub(crate) storage: Arc<Storage>,
-    /// What is dirty.
+    /// The amount of dirty data.
     pub(crate) budget: Arc<DirtyBudget>,
     /// Time and randomness.
     pub(crate) host: Host,
@@ -134,7 +134,7 @@ pub struct Inner {
     pub(crate) aux_disks: AuxDisks,
     /// How each leaf takes part.
     pub(crate) members: Members,
-    /// What the sync thread tells of the expansion of a raidz vdev.
+    /// The state of the expansion of a raidz vdev, from the sync thread.
     pub(crate) reflow_news: ReflowNews,
     /// Keys of encrypted datasets that are loaded.
     pub(crate) keyring: Keyring,
@@ -218,7 +218,7 @@ impl Inner {
         &self.host
     }
 
-    /// What the scrub thread shares with its callers.
+    /// The state that the scrub thread shares with its callers.
     #[must_use]
     pub const fn scrubber(&self) -> &Scrubber {
         &self.scrub
@@ -230,7 +230,7 @@ impl Inner {
         self.info().config.name.clone()
     }
 
-    /// What `zpool list` and `zpool status` tell; the lock is held while it is looked at.
+    /// The facts that `zpool list` and `zpool status` report. The lock is held while the caller looks at them.
     ///
     /// # Panics
     /// A thread panicked while it stored it.
@@ -291,7 +291,7 @@ impl Inner {
         self.groups.sync()
     }
 
-    /// What questions about datasets need.
+    /// The values that questions about datasets need.
     #[must_use]
     pub fn view(&self) -> View<'_> {
         View {
@@ -407,11 +407,11 @@ pub struct Dataset {
     marks: RankedMutex<BTreeSet<String>>,
 }
 
-/// What a dataset is opened with.
+/// The values with which a dataset is opened.
 pub(crate) struct Found {
     /// Its objects.
     pub(crate) objset: Objset,
-    /// What its properties mean for those who read and write it.
+    /// The settings that its properties give to readers and writers.
     pub(crate) settings: Settings,
     /// How its blocks are written.
     pub(crate) policy: Policy,
@@ -470,7 +470,7 @@ impl Dataset {
     }
 }
 
-/// What only the sync thread touches.
+/// The state that only the sync thread uses.
 pub(crate) struct SyncState {
     pub(crate) allocator: Allocator,
     pub(crate) table: MapTable,
@@ -563,7 +563,7 @@ pub struct Syncing<'a> {
     pub(crate) state: &'a mut SyncState,
     /// The txg.
     pub txg: Txg,
-    /// What changes the MOS in it.
+    /// The transaction that changes the MOS in it.
     pub tx: dmu::Tx,
     pub(crate) writer: Writer<'a>,
     /// The MOS as of the last synced txg.

@@ -115,7 +115,7 @@ impl Limits {
         !self.delay(dirty).is_zero()
     }
 
-    /// What one transaction waits at `dirty` bytes; zero up to the percentage.
+    /// The delay of one transaction at `dirty` bytes; zero up to the percentage.
     fn delay(&self, dirty: u64) -> Duration {
         let max = self.dirty_max();
         let percent = self.delay_min_percent.load(Ordering::Relaxed);

@@ -41,7 +41,7 @@ pub(crate) struct Joining {
     pub(crate) above: Guid,
     /// It is rebuilt in the order of its places, instead of block by block.
     pub(crate) sequential: bool,
-    /// What the list of spares says of a distributed spare.
+    /// The entry of a distributed spare in the list of spares.
     pub(crate) distributed: Option<VdevConfig>,
 }
 

@@ -28,7 +28,7 @@ pub struct Tunable {
     pub max: u64,
     /// The default in words.
     pub default: &'static str,
-    /// What it does.
+    /// The effect of the tunable.
     pub summary: &'static str,
     get: fn(&Options) -> u64,
     set: fn(&mut Options, u64),
@@ -37,7 +37,7 @@ pub struct Tunable {
     apply: fn(&Pool, u64),
 }
 
-/// What `gzip_engine` takes: nothing for this run, or a choice.
+/// The values of `gzip_engine`: nothing for this run, or a choice.
 const GZIP_ENGINES: [&str; 4] =
     ["property", GzipEngine::WORDS[0], GzipEngine::WORDS[1], GzipEngine::WORDS[2]];
 
@@ -50,7 +50,7 @@ fn gzip_engine_at(place: u64) -> Option<GzipEngine> {
     GZIP_ENGINES.get(usize::try_from(place).ok()?).and_then(|word| GzipEngine::named(word))
 }
 
-/// What a switch takes.
+/// The values of a switch.
 const OFF_ON: [&str; 2] = ["0", "1"];
 
 /// All tunables, by name.

@@ -92,7 +92,7 @@ pub(crate) struct Groups {
     opened: Instant,
 }
 
-/// What the sync thread is to do next.
+/// The next task of the sync thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Close the open txg and sync it.

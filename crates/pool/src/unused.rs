@@ -36,7 +36,7 @@ const TRIM_MIN: u64 = 32 << 10;
 /// Default pattern for overwriting free space.
 const PATTERN: u64 = 0xdead_beef_dead_beee;
 
-/// What is done to free space.
+/// The treatment of free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Treatment {
     /// It is overwritten.
@@ -46,7 +46,7 @@ pub enum Treatment {
 }
 
 impl Treatment {
-    /// What goes on, in the words of OpenZFS.
+    /// The verb for the treatment, in the words of OpenZFS.
     const fn verb(self) -> &'static str {
         match self {
             Treatment::Initialize => "initializing",
@@ -146,7 +146,7 @@ impl Treated {
     }
 }
 
-/// What the administrator orders.
+/// An order of the administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Starts or resumes; the value replaces the default pattern or rate.

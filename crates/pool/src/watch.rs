@@ -30,7 +30,7 @@ pub struct Silent {
     pub guid: u64,
     /// The device.
     pub path: PathBuf,
-    /// What it was asked: `read`, `write`, `flush` or `trim`.
+    /// The kind of the request: `read`, `write`, `flush` or `trim`.
     pub deed: &'static str,
     /// How long ago it was asked.
     pub since: Duration,

@@ -24,7 +24,7 @@ use crate::state::Syncing;
 use crate::tree_change::{ZAPS, said};
 use crate::{Error, Result, aux_vdevs, new_vdevs};
 
-/// What the boot loader of FreeBSD begins with, if it lies in the boot area.
+/// The first bytes of the boot loader of FreeBSD, if it lies in the boot area.
 const LOADER: [u8; 5] = [0xeb, 0x0e, b'B', b'T', b'X'];
 
 /// How often is looked whether sectors move again that could not a moment ago.

@@ -33,7 +33,7 @@ fn imported(disks: impl IntoIterator<Item = ScriptedDisk>) -> Pool {
     scripted::imported(disks, options())
 }
 
-/// What a check finds beside devices that are not there.
+/// The findings of a check, without those about devices that are not there.
 fn findings(pool: &Pool) -> Vec<String> {
     let mut found = Vec::new();
     scan::check::check(pool, &mut |finding| found.push(finding)).unwrap();

@@ -43,7 +43,7 @@ fn spare(pool: &Pool) -> AuxVdev {
     all.remove(0)
 }
 
-/// What the disks of `script` but those at `without` hold after a power cut.
+/// The disks of `script` after a power cut, without those at `without`.
 fn after_cut(script: &Script, without: &[usize]) -> (Script, Vec<ScriptedDisk>) {
     let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
     let disks = after.disks().into_iter().enumerate();

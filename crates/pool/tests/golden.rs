@@ -285,7 +285,7 @@ fn raidz_can_be_written_and_is_read_without_the_devices_that_parity_replaces() {
     }
 }
 
-/// What OpenZFS says to it is judged by oracle/expanded.
+/// OpenZFS judges the result in `oracle/expanded`.
 #[test]
 fn expanded_raidz_is_written_also_without_devices() {
     for lost in [&[][..], &[0, 6], &[4, 5, 9]] {

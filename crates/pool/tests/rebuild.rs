@@ -41,7 +41,7 @@ fn rebuild(pool: &Pool) -> Rebuild {
     all[0].1
 }
 
-/// What the pool did by itself, as `zpool history -i` tells it.
+/// The changes that the pool made by itself, as `zpool history -i` lists them.
 fn told(pool: &Pool) -> Vec<String> {
     let events = pool.history().unwrap();
     let internal = events.iter().filter_map(|event| {
@@ -57,7 +57,7 @@ fn some(pool: &Pool, bytes: u64) -> RebuildStep {
     pool.run(move |syncing| syncing.rebuild_some(bytes)).unwrap()
 }
 
-/// What the pool has on these disks after a power cut.
+/// The pool on these disks after a power cut.
 fn after_cut(script: &Script, disks: &[usize]) -> Pool {
     let after = script.image_after(script.op_count(), CrashPolicy::LoseAllUnflushed, 1);
     let all = after.disks();

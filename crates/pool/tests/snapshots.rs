@@ -37,7 +37,7 @@ struct Ground {
     path: PathBuf,
     pool: Option<Pool>,
     chance: SeededEntropy,
-    /// What every file system and snapshot should hold, by name.
+    /// The expected content of every file system and snapshot, by name.
     models: BTreeMap<String, Model>,
 }
 
@@ -427,7 +427,7 @@ fn a_pool_refuses_strings_that_it_cannot_keep_and_goes_on() {
     ground.expect_sound();
 }
 
-/// What is wrong with the pool.
+/// The faults of the pool.
 fn findings(pool: &Pool) -> Vec<String> {
     let mut found = Vec::new();
     scan::check::check(pool, &mut |finding| found.push(finding.to_string())).unwrap();

@@ -167,7 +167,7 @@ impl Ground {
         self.dataset = Some(self.pool().open("tank/fs").unwrap());
     }
 
-    /// What zdb says of the pool between two openings.
+    /// Lets zdb check the pool between two openings.
     fn show_zdb(&mut self) {
         self.close();
         oracle::expect_pleased("tank", &self.path);

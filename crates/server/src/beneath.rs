@@ -86,7 +86,7 @@ fn shown(root: &Path, path: &Path) -> String {
 struct Walk {
     /// The folders from the root to the present position.
     above: Vec<OwnedFd>,
-    /// What is left of the path.
+    /// The names of the path that are still to be followed.
     todo: VecDeque<OsString>,
     links: usize,
     /// The last folder was made.

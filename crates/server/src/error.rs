@@ -69,7 +69,7 @@ pub enum ServeError {
     /// The system refuses.
     #[error("'{}': {source}", .path.display())]
     System {
-        /// What was asked for.
+        /// The path that the call was about.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,

@@ -113,7 +113,7 @@ impl Told {
 pub struct Exported {
     /// The dataset.
     pub dataset: String,
-    /// What clients are given.
+    /// The address that clients connect to.
     pub uri: String,
     /// Clients may not write.
     pub read_only: bool,

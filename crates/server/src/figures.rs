@@ -94,7 +94,7 @@ pub struct Silence {
     pub guid: u64,
     /// The device.
     pub path: PathBuf,
-    /// What it was asked: `read`, `write`, `flush` or `trim`.
+    /// The kind of the request: `read`, `write`, `flush` or `trim`.
     pub deed: String,
     /// Seconds since then.
     pub seconds: u64,

@@ -126,7 +126,7 @@ impl Live {
         self.slot().as_ref().is_some_and(|pool| pool.is_suspended())
     }
 
-    /// What is mounted where.
+    /// The mounted file systems, each with its mount point.
     #[must_use]
     pub fn mounts(&self) -> Vec<(String, PathBuf)> {
         self.mounts.list()
@@ -439,7 +439,7 @@ impl Live {
         Ok(())
     }
 
-    /// What is exported: volumes, then file systems.
+    /// The exports of this pool: volumes, then file systems.
     #[must_use]
     pub fn exports(&self) -> Vec<Exported> {
         let mut all = self.exports.list();

@@ -36,7 +36,7 @@ pub fn to_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// What was not written into the log.
+/// Lines that were not written into the log.
 #[derive(Debug)]
 struct Missing {
     why: String,

@@ -12,7 +12,7 @@ use crate::{Counters, Figures, Silence};
 /// Protocol version. It is increased with each incompatible change of a message.
 pub const PROTOCOL: u32 = 6;
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
     /// The first message of every connection.
@@ -62,7 +62,7 @@ pub enum Fresh {
 pub struct Job {
     /// `cenote`, `zfs` or `zpool`.
     pub program: String,
-    /// What follows the name of the program.
+    /// The words of the command line behind the name of the program.
     pub words: Vec<OsString>,
     /// The whole command line as typed, if this job is the part for one of several pools.
     pub whole: Option<String>,
@@ -85,7 +85,7 @@ pub struct Stop {
     pub command: Option<String>,
 }
 
-/// What a server answers.
+/// An answer of the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// To a hello: who answers.
@@ -113,11 +113,12 @@ pub enum Reply {
     Status(Status),
     /// Devices that do not answer.
     Devices(Vec<Silence>),
-    /// What only the server knows of the pool.
+    /// Figures of the pool that only the server knows.
     Figures(Box<Figures>),
-    /// What was asked of the pool's devices.
+    /// The counts of requests to the pool's devices.
     Counters(Counters),
-    /// What happened, oldest first, each event a packed list of names and values; when they were cleared, none.
+    /// The events of the pool, oldest first, each a packed list of names and values. The list is empty after the events
+    /// were cleared.
     Events {
         /// The events.
         events: Vec<Vec<u8>>,
@@ -162,7 +163,7 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since it started.
     pub uptime: u64,
-    /// What is mounted where.
+    /// The mounted file systems, each with its mount point.
     pub mounts: Vec<(String, PathBuf)>,
     /// Those of them that are mounted with `noxattr`, which the kernel does not show.
     #[serde(default)]

@@ -41,11 +41,11 @@ struct Mount {
     folder: PathBuf,
     /// Where its files are found: by this path it lies within the mounts above it.
     seen: PathBuf,
-    /// What is shown in the place where the file system belongs, if that is in another mount.
+    /// The link that stands in the place of the file system, if that place is in another mount.
     link: Option<Arc<Link>>,
-    /// What the properties say.
+    /// The mount options that the properties give.
     planned: MountOptions,
-    /// What was asked for besides.
+    /// The mount options that were given for this mount.
     overrides: Overrides,
     /// It is where mount(8) was told.
     told: bool,
@@ -75,7 +75,7 @@ impl Mount {
 #[derive(Debug)]
 pub(crate) struct Down {
     dataset: String,
-    /// What the properties said.
+    /// The mount options that the properties gave.
     planned: MountOptions,
     overrides: Overrides,
     /// Where mount(8) was told.

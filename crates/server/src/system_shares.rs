@@ -18,11 +18,11 @@ use zpl::rank::{MutexHeld, Rank, RankedMutex};
 use crate::shares::{ShareError, is_below};
 
 const EXPORTS: &str = "/etc/exports.d";
-/// What exportfs(8) has read.
+/// The file with the exports that exportfs(8) has read.
 const ETAB: &str = "/var/lib/nfs/etab";
 const EXPORTFS: [&str; 2] = ["/usr/sbin/exportfs", "/sbin/exportfs"];
 
-/// What the properties of a mounted file system say.
+/// The share that the properties of a mounted file system ask for.
 pub(crate) struct WantedShare {
     pub(crate) dataset: String,
     pub(crate) guid: u64,
@@ -40,7 +40,7 @@ impl WantedShare {
     }
 }
 
-/// What clients of shares speak.
+/// The protocol that clients of shares speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// NFS, by the server of the pool or by that of the system.
@@ -51,7 +51,7 @@ pub enum Protocol {
 
 #[derive(Default)]
 struct State {
-    /// What the properties ask for, by the guids of the datasets.
+    /// The shares that the properties ask for, by the guids of the datasets.
     wanted: BTreeMap<u64, WantedShare>,
     /// File systems that a command unshared. They stay unshared until a command shares them.
     unshared: HashSet<(u64, Protocol)>,
@@ -218,7 +218,7 @@ fn is_exported(point: &Path) -> bool {
     list.lines().any(|line| line.split('\t').next() == Some(&path))
 }
 
-/// What the kernel's NFS server exports of one pool.
+/// The exports of one pool by the kernel's NFS server.
 #[derive(Default)]
 struct Exports {
     /// The file may have lines of this pool.

@@ -47,7 +47,7 @@ pub struct Question {
     pub protocol: u32,
     /// `zfs` or `zpool`.
     pub program: String,
-    /// What follows the name of the program.
+    /// The words of the command line behind the name of the program.
     pub words: Vec<String>,
     /// `POSIXLY_CORRECT` was set: options end at the first operand.
     pub posix: bool,
@@ -71,7 +71,7 @@ pub enum Answer {
     Refused(String),
 }
 
-/// What a command printed.
+/// The output of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printed {
     /// Exit status.

@@ -1,4 +1,4 @@
-//! What commands do that change a pool, done once on a pool that may be anything.
+//! The commands that change a pool, each done once on a pool with any contents.
 //!
 //! From:   the disks of a pool that may be anything.
 //! To:     a list of what was refused. Nothing panics.
@@ -13,7 +13,7 @@ use pool::{Options, Pool};
 use storage::host::{Disk, Host};
 use zpl::{FileKind, Filesystem, NewNode};
 
-/// What was refused, in the order in which it was tried.
+/// The commands that were refused, in the order in which they were tried.
 #[derive(Debug, Default)]
 pub struct Refusals(pub Vec<String>);
 

@@ -1,4 +1,4 @@
-//! What a story runs on: some scripted disks, and the habits of the pool on them.
+//! The machine of a story: some scripted disks, and the habits of the pool on them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) const DATASET: &str = "tank/fs";
 /// When stories begin: a Tuesday in November 2023.
 const START_SECS: u64 = 1_700_000_000;
 
-/// What the user of an encrypted file system gives: 32 bytes.
+/// The form of the user's key for an encrypted file system: 32 bytes.
 const USER_KEY: UserKey = UserKey { format: KeyFormat::Raw, salt: 0, iterations: 0 };
 
 fn user_key() -> WrappingKey {
@@ -57,7 +57,7 @@ pub struct Machine {
     pub condensed_at_once: u64,
     /// Local properties of the file system, by name, as stored.
     pub properties: Vec<(&'static str, u64)>,
-    /// What the file system is encrypted with.
+    /// The encryption of the file system.
     pub suite: Option<Suite>,
     /// Features that the pool has besides those of any new pool.
     pub features: Vec<&'static Feature>,
@@ -170,10 +170,10 @@ impl Machine {
         Ok((script, pool))
     }
 
-    /// What a check finds wrong with the pool as a crash left it.
+    /// The findings of a check on the pool as a crash left it.
     ///
     /// # Errors
-    /// What import or check say.
+    /// The error of the import or of the check.
     pub(crate) fn check_as_left(&self, disks: Vec<ScriptedDisk>, seed: u64) -> Result<Vec<String>, String> {
         let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
         let options = Options { read_only: true, ..self.options(seed) };
@@ -187,7 +187,7 @@ impl Machine {
     /// Opens the pool on some disks, and its file system.
     ///
     /// # Errors
-    /// What import or file system say.
+    /// The error of the import or of the file system.
     pub fn open(&self, disks: Vec<ScriptedDisk>, seed: u64) -> Result<(Pool, Filesystem), String> {
         let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
         let pool = Pool::import_disks(disks, self.options(seed)).map_err(|e| format!("import: {e}"))?;

@@ -33,10 +33,10 @@ impl Default for Limits {
     }
 }
 
-/// What was found.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What was wrong, in the order in which it was found.
+    /// The problems, in the order in which they were found.
     pub problems: Vec<String>,
     /// Files and directories that were met.
     pub files: usize,

@@ -22,7 +22,7 @@ pub struct Mark {
     pub began: usize,
     /// Operations in the script when the sync had returned.
     pub done: usize,
-    /// What was synced.
+    /// The synced tree.
     pub tree: Arc<Tree>,
     /// It was made safe by the intent log: files written since the last sync get the time of their replay.
     pub logged: bool,
@@ -141,7 +141,7 @@ impl Story {
         self.fs.as_ref().expect("the pool is open")
     }
 
-    /// What should be there now, synced or not.
+    /// The tree that should be there now, synced or not.
     #[must_use]
     pub fn model(&self) -> &Model {
         &self.model
@@ -200,7 +200,7 @@ impl Story {
     /// As [`Story::write_at`], where refusal is part of the story. What was written before the refusal stays.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub fn try_write_at(&mut self, path: &str, offset: u64, data: &[u8]) -> zpl::Result<()> {
         let id = match self.model.exists(path) {
             true => self.id(path),
@@ -344,7 +344,7 @@ impl Story {
     /// As [`Story::sync`], where refusal is part of the story.
     ///
     /// # Errors
-    /// What the pool says.
+    /// The error of the pool.
     pub fn try_sync(&mut self) -> pool::Result<()> {
         let began = self.script.op_count();
         let last = self.marks.last().expect("the log begins with a mark").done;
@@ -393,7 +393,7 @@ impl Story {
     /// As [`Story::reboot`], where refusal is part of the story.
     ///
     /// # Errors
-    /// What the import says.
+    /// The error of the import.
     pub fn try_reboot(&mut self) -> Result<(), String> {
         self.shut_down();
         self.model = self.marks.last().expect("the log begins with a mark").model.clone();
@@ -463,7 +463,7 @@ impl Story {
         }
     }
 
-    /// What the only disk holds.
+    /// The content of the only disk.
     ///
     /// # Panics
     /// When the disk fails.
@@ -479,7 +479,7 @@ impl Story {
     /// Copies the disks into files in `folder`, sparse, for other programs to judge.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn write_images(&self, folder: &Path) -> std::io::Result<Vec<PathBuf>> {
         use std::os::unix::fs::FileExt;
         const PIECE: usize = 1 << 20;
@@ -541,7 +541,7 @@ impl Story {
         self
     }
 
-    /// What the checkers find. What is not synced yet, is now.
+    /// The findings of the checkers. Syncs first.
     ///
     /// # Panics
     /// When they cannot do their work.

@@ -12,7 +12,7 @@ const DIFFERENCES_MAX: usize = 8;
 /// Largest file that a story makes, in bytes.
 const FILE_MAX: u64 = 64 << 20;
 
-/// What a name stands for.
+/// The node that a name stands for.
 #[derive(Clone, PartialEq, Eq)]
 pub enum What {
     /// A regular file with its content and the time of its last change.
@@ -39,7 +39,7 @@ impl fmt::Debug for What {
 /// One name with everything behind it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// The type and the content of the node.
     pub what: What,
     /// Permission bits.
     pub mode: u32,

@@ -245,7 +245,7 @@ fn what_is_freed_is_obsolete_on_all_removed_vdevs_that_led_there() {
     for n in 0..8u8 {
         story.write(&format!("/{n}"), noise(900_000, n.into())).sync();
     }
-    // What lay on the first goes to the second, too, and from there to the others.
+    // The data of the first goes to the second, too, and from there to the others.
     (0..2).for_each(|index| remove(&mut story, index));
     let obsolete = |story: &Story| -> Vec<u64> {
         let all = story.pool().inner().obsolete().expect("read");

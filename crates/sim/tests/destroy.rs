@@ -110,7 +110,7 @@ fn a_file_system_is_freed_in_parts_and_zdb_is_pleased_in_between() {
         before = before.max(freeing(&story));
         assert!(freeing(&story) > 0, "of {before}");
         assert!(settle(&mut story) > 3);
-        // What the last of them freed can be used two txgs later.
+        // Space that the last of them freed can be used two txgs later.
         story.sync().sync().sync();
         let empty = story.pool().info().space.allocated;
         assert!(empty + (1 << 20) < full, "{empty} of {full} bytes are still allocated");
@@ -222,7 +222,7 @@ fn lose_and_destroy(machine: Machine) {
         assert_eq!((still, story.pool().freeing_now().unwrap()), (4, 0), "nobody goes on in vain");
         story.forget_unasked_syncs();
         assert!((left > 300_000, left) == (true, *first.get_or_insert(left)), "{left} bytes are left");
-        // What hangs below the lost block counts as leaked, nothing else is wrong.
+        // Blocks below the lost block count as leaked. Nothing else is wrong.
         let findings = story.check();
         let expected = |finding: &String| {
             ["damaged block", "cannot be read", "leaked", "destroyed datasets'"]

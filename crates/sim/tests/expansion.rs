@@ -84,7 +84,7 @@ fn scrubbed(story: &Story) {
     assert_eq!((scan.processed, scan.errors), (0, 0), "nothing is to be repaired");
 }
 
-/// What the pool did by itself, as `zpool history -i` tells it.
+/// The changes that the pool made by itself, as `zpool history -i` lists them.
 fn told(story: &Story) -> Vec<String> {
     let events = story.pool().history().expect("read");
     let internal = events.iter().filter_map(|event| {

@@ -11,7 +11,7 @@ use sim::forge::{Forgery, PatchedDisk, Patches, Place, Source, apply, crafted, s
 use sim::reading::{self, Limits};
 use storage::host::Disk;
 
-/// What takes longer has no end: a machine may be slow, and busy with other work.
+/// A command that takes longer counts as endless. The limit is generous, because the machine may be slow and busy.
 const TIME_MAX: Duration = Duration::from_secs(180);
 
 fn read(source: &Source, patches: Patches) -> reading::Report {

@@ -294,7 +294,7 @@ fn a_full_pool_refuses_additions_and_allows_frees_and_changes() {
         expect_files_to_be_refused(story.fs(), id);
         let pool = story.pool();
         pool.sync().unwrap();
-        // What one transaction might have taken is still there. A reservation takes the rest.
+        // The space that one transaction might have taken is still free. A reservation takes the rest.
         let of = |dataset: &str, name: &str| {
             let info = pool.dataset(dataset).unwrap();
             match pool.property(&info, pool::props::dataset::parse(name).unwrap()).unwrap() {

@@ -241,7 +241,7 @@ fn a_clone_in_which_files_share_blocks_keeps_a_livelist_and_is_freed_by_it() {
     story.sync().sync().sync();
     let empty = story.pool().info().space.allocated;
     assert!(empty < before + (full - before) / 4, "{before}, {full}, {empty} bytes are allocated");
-    // What the clone shared with its origin is still there.
+    // The blocks that the clone shared with its origin are still there.
     let base = open(&story, BASE);
     let large = base.resolve(b"/large", false).unwrap();
     let mut data = vec![0; 900_000];

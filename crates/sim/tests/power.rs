@@ -376,7 +376,7 @@ fn shatter(story: &mut Story) {
             }
         }
         story.forget_unasked_syncs();
-        // What was freed can be used two txgs later.
+        // Freed space can be used two txgs later.
         story.sync().sync().sync();
     }
 }

@@ -32,7 +32,7 @@ struct Version {
     issued: usize,
 }
 
-/// What a program did to the volume.
+/// A program that writes to the volume, and the versions of each sector that it wrote.
 struct Client {
     volume: Volume,
     changes: u64,
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// What is wrong with the volume after a cut before operation `cut`.
+    /// Reports a wrong content of the volume after a cut before operation `cut`.
     fn judge(&self, volume: &Volume, cut: usize) -> Result<(), String> {
         let safe = self.safe.iter().filter(|(done, _)| *done <= cut).map(|(_, change)| *change).max();
         let safe = safe.unwrap_or(0);

@@ -234,7 +234,7 @@ fn large_records_go_into_a_pool_without_large_holes() {
     let in_pieces = |number: &u64| object.synced_ptr(*number).unwrap().block().unwrap().is_gang();
     assert!((0..20).filter(in_pieces).count() > 5, "no hole takes a record whole");
     drop(object);
-    // What lies in pieces is read back, overwritten, removed.
+    // Blocks that lie in pieces are read back, overwritten, removed.
     story.reboot();
     let mut back = vec![0; 1 << 20];
     for number in 0..20 {

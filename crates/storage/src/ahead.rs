@@ -63,7 +63,7 @@ impl Storage {
         Encoding { recipe, deflate: &self.deflate, salt, guard: Guard::default() }
     }
 
-    /// What `recipe` makes of the record of `draft`: made ahead, or now.
+    /// Encodes the record of `draft` by `recipe`, or takes the result that was made ahead.
     #[must_use]
     pub fn encode(&self, draft: &Draft, recipe: Recipe, salt: &Arc<Salt>, guard: Guard<'_>) -> Encoded {
         let encoding = Encoding { guard, ..self.encoding(recipe, salt) };

@@ -1,4 +1,4 @@
-//! What lies on a vdev that is being removed, copied to another one.
+//! Copies the data of a vdev that is being removed to another vdev.
 //!
 //! From:   `pool`, which has chosen the place and knows no checksums of what lies there.
 //! To:     the write pipeline.

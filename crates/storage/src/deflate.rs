@@ -68,7 +68,7 @@ impl Deflate {
         self.forced.store(word, Ordering::Relaxed);
     }
 
-    /// What [`Deflate::force`] was last told.
+    /// The engine that [`Deflate::force`] was last given.
     #[must_use]
     pub fn forced(&self) -> Option<GzipEngine> {
         let word = usize::from(self.forced.load(Ordering::Relaxed)).checked_sub(1)?;

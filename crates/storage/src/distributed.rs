@@ -212,7 +212,7 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// What is known while spares are followed to devices.
+/// The state while spares are followed to devices.
 struct Follow<'a, 'b> {
     /// A bit for each distributed spare that was followed.
     seen: u128,
@@ -293,7 +293,7 @@ impl Disk for NoDevice {
     }
 }
 
-/// What stands in the place of the device of a distributed spare.
+/// A disk that stands in the place of the device of a distributed spare.
 ///
 /// `size` is that of the smallest device of the vdev.
 #[must_use]

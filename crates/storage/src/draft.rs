@@ -16,7 +16,7 @@ use crate::as_stored::AsStored;
 use crate::rank::{MutexHeld, RankedMutex};
 use crate::write::{Encoded, Packed, Recipe};
 
-/// What was made of a record ahead.
+/// The form of a record that was made ahead.
 #[derive(Debug)]
 pub(crate) enum Made {
     /// All that is to be done.
@@ -39,7 +39,7 @@ pub(crate) enum Progress {
     Done(Recipe, Arc<Salt>, Made),
 }
 
-/// What was done for a draft. All clones of the draft share it.
+/// The work that was done for a draft. All clones of the draft share it.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     progress: RankedMutex<Progress>,
@@ -84,7 +84,7 @@ impl Draft {
         self.moved.as_deref()
     }
 
-    /// What will be written.
+    /// The record that will be written.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record

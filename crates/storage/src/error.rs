@@ -66,7 +66,7 @@ pub enum ReadError {
     Unsupported(NotYet),
 }
 
-/// What this build does not read.
+/// A part of the format that this build does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotYet {
     /// Blocks that are left out of a redacted dataset.

@@ -104,7 +104,7 @@ impl Storage {
         Ok((found, lost))
     }
 
-    /// What lies at `dva` itself: all of a block, or the header of a gang.
+    /// The extent at `dva` itself: a whole block, or the header of a gang.
     ///
     /// # Errors
     /// If there is no such vdev.

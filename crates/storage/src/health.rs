@@ -45,7 +45,7 @@ impl Health {
         self.lock().failed.is_some()
     }
 
-    /// What the device refused.
+    /// The request that the device refused, and its reason.
     #[must_use]
     pub fn why(&self) -> Option<String> {
         self.lock().failed.clone()

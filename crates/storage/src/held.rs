@@ -21,12 +21,12 @@ fn place(dva: Dva) -> Place {
     (dva.vdev.0, dva.offset)
 }
 
-/// What is to be written to a place at the end of the sync.
+/// A write that waits for the end of the sync.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     /// `None`: nothing, because the block was freed.
     pub(crate) payload: Option<Payload>,
-    /// What an earlier pass was going to write there.
+    /// The data that an earlier pass was going to write there.
     pub(crate) before: Option<Payload>,
 }
 

@@ -157,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// What a thread does until the end.
+    /// The work of a thread, until the queue ends.
     fn work(&self) {
         while let Some(job) = self.next() {
             job.leaf.meter.dequeued();

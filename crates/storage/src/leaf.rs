@@ -19,7 +19,7 @@ pub struct Leaf {
     pub guid: u64,
     /// The open device; counts into `meter`.
     pub disk: Arc<dyn Disk>,
-    /// What the device was asked for.
+    /// The counts of requests to the device.
     pub meter: Arc<Meter>,
     /// Whether it takes part, and what it missed.
     pub health: Arc<Health>,
@@ -85,7 +85,7 @@ impl Leaf {
         offset.wrapping_add(DATA_START)
     }
 
-    /// What to say of a read at `offset` from the beginning of the device that failed.
+    /// The error for a failed read at `offset` from the beginning of the device.
     pub(crate) fn unread(&self, offset: u64, source: io::Error) -> ReadError {
         ReadError::Device { path: self.disk.path().to_path_buf(), offset, source }
     }

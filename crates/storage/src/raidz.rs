@@ -16,7 +16,7 @@ use crate::payload::Payload;
 /// Guesses of which columns are damaged that are tried for one block. All guesses are tried for vdevs of up to 73 children.
 const GUESSES_MAX: usize = 1 << 16;
 
-/// What came of reading.
+/// The result of reading.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// The buffer holds the bytes that were written.

@@ -50,7 +50,7 @@ pub enum Rank {
     KnownVolumes,
     /// The turn to begin or end a scrub.
     ScrubTurn,
-    /// What the crate `zpl` keeps of one open dataset, while it is made.
+    /// The state that the crate `zpl` keeps of one open dataset, while it is made.
     Opened,
     /// The turn to replay an intent log.
     Replay,
@@ -94,7 +94,7 @@ pub enum Rank {
     Suspended,
     /// Space that is promised to transactions.
     Promises,
-    /// What owners may come to use.
+    /// The space that owners of files may come to use.
     Pending,
     /// The table of objects of an objset.
     Objects,
@@ -110,19 +110,19 @@ pub enum Rank {
     Leases,
     /// The newest events.
     Events,
-    /// What a dataset may use, as of the last sync.
+    /// The limits of a dataset, as of the last sync.
     OwnLimits,
-    /// What the properties of a dataset mean for its users.
+    /// The settings that the properties of a dataset give its users.
     Settings,
     /// The features that a dataset is marked with.
     Marks,
     /// The name of a dataset.
     Name,
-    /// What `zpool list` and `zpool status` tell.
+    /// The facts that `zpool list` and `zpool status` report.
     Info,
     /// The open handles of a file system.
     Handles,
-    /// What a session's front end holds; one part of the table at a time.
+    /// The objects that a session's front end holds; one part of the table at a time.
     Held,
     /// Writes on their way to devices.
     Flight,
@@ -157,7 +157,7 @@ mod held {
     use super::Rank;
 
     thread_local! {
-        /// What the thread holds. It proves an order; nothing is decided by it.
+        /// The ranks of the locks that the thread holds. They prove an order; nothing is decided by them.
         static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
 

@@ -28,7 +28,7 @@ const CHUNKS_AT_ONCE: usize = 8;
 /// log2 of the bytes that are read from one side of a mirror before it is another one's turn.
 const TURN_SHIFT: u32 = 21;
 
-/// What came of rebuilding ranges.
+/// The result of rebuilding ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
     /// Bytes written to devices.
@@ -129,7 +129,7 @@ fn is_rebuilt(holder: &Holder<'_>, targets: &[u64]) -> bool {
     holder.chain().any(|leaf| targets.contains(&leaf.guid))
 }
 
-/// What is to be written of a chunk. `None`: it cannot be known.
+/// The writes that rebuild a chunk. `None`: its content cannot be known.
 fn parts<'a>(top: &'a TopVdev, targets: &[u64], start: u64, len: u64) -> Option<Vec<Part<'a>>> {
     match &top.shape {
         Shape::Mirror(_) => {
@@ -168,7 +168,7 @@ struct Stripes<'a, 'b> {
 }
 
 impl<'a> Stripes<'a, '_> {
-    /// What is to be written of them.
+    /// The writes that rebuild these stripes.
     fn parts(&self) -> Option<Vec<Part<'a>>> {
         let wanted: Vec<usize> =
             (0..self.map.columns.len()).filter(|column| !self.takers(*column).is_empty()).collect();

@@ -22,7 +22,7 @@ use crate::{Leaf, Payload, Purpose, ReadError, Storage, TopVdev, WriteError};
 /// Bytes that are read before they are written.
 const PIECE: u64 = 8 << 20;
 
-/// What passes through the boot areas of the devices: the bytes of each child, in order.
+/// The bytes that pass through the boot areas of the devices: the bytes of each child, in order.
 #[derive(Debug)]
 pub struct Scratch(Vec<Payload>);
 
@@ -153,7 +153,7 @@ impl Storage {
         Ok(self.settle(vdev)?.map(|()| scratch))
     }
 
-    /// What is in the boot areas of a vdev, of which `len` bytes passed through these.
+    /// The content of the boot areas of a vdev, after `len` bytes passed through them.
     ///
     /// # Errors
     /// A device is not there, or refuses.

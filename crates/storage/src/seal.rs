@@ -43,7 +43,7 @@ impl Protection {
     }
 }
 
-/// What protects a block of an encrypted dataset.
+/// The protection of a block of an encrypted dataset.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guard<'a> {
     /// The keys of the dataset.

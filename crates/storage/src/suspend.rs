@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::rank::{MutexHeld, Rank, RankedMutex};
 use crate::{ReadError, WriteError, interrupt};
 
-/// What a refused write does (the pool property `failmode`).
+/// The effect of a refused write (the pool property `failmode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailMode {
     /// The pool is suspended; writers wait.
@@ -51,7 +51,7 @@ impl FailMode {
 /// Why I/O is suspended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What the device refused, and its reason.
+    /// The request that the device refused, and its reason.
     pub why: String,
     /// The device.
     pub path: PathBuf,
@@ -149,7 +149,7 @@ impl Suspension {
         self.changed.notify_all();
     }
 
-    /// What a refused write does.
+    /// The effect of a refused write.
     #[must_use]
     pub fn mode(&self) -> FailMode {
         self.lock().mode

@@ -54,14 +54,14 @@ impl TxgRuns {
         at > 0 && txg.0 < self.0[at - 1].1
     }
 
-    /// What of it is below `end`.
+    /// The part of it below `end`.
     #[must_use]
     pub fn below(&self, end: Txg) -> TxgRuns {
         let clipped = self.0.iter().map(|&(from, to)| (from, to.min(end.0)));
         TxgRuns(clipped.filter(|(from, to)| from < to).collect())
     }
 
-    /// What of it is not below `start`.
+    /// The part of it from `start` on.
     #[must_use]
     pub fn not_below(&self, start: Txg) -> TxgRuns {
         let clipped = self.0.iter().map(|&(from, to)| (from.max(start.0), to));

@@ -1,4 +1,4 @@
-//! What was written to a device and not flushed yet, kept to be written again.
+//! Data that was written to a device and not flushed yet. They are kept so that they can be written again.
 //!
 //! From:   every write of blocks to a leaf.
 //! To:     [`Unflushed::flush`]. After a flush that failed the kernel may have dropped the data of the writes before it, and

@@ -15,8 +15,8 @@ use crate::{Leaf, Shape, TopVdev, WriteError};
 const PIECE: u64 = 1 << 20;
 
 impl TopVdev {
-    /// What lies on child `child` of `len` bytes from `offset` of the allocatable area, whole sectors: offset and length on the child,
-    /// without what stands before its allocatable area.
+    /// The range on child `child` that holds `len` bytes from `offset` of the allocatable area, in whole sectors:
+    /// offset and length on the child, without the labels before its allocatable area.
     #[must_use]
     pub fn range_on(&self, child: usize, offset: u64, len: u64) -> (u64, u64) {
         let sides = match &self.shape {

@@ -61,7 +61,7 @@ pub struct TopVdev {
     pub asize: u64,
     /// log2 of the metaslab size.
     pub metaslab_shift: u32,
-    /// What it is for.
+    /// The class of the vdev.
     pub class: Class,
     /// Where the bytes go.
     pub shape: Shape,
@@ -78,7 +78,7 @@ pub(crate) struct Source {
     pub(crate) replica: usize,
     /// When the block was written.
     pub(crate) birth: Txg,
-    /// What it is read for.
+    /// The purpose of the read.
     pub(crate) purpose: Purpose,
 }
 

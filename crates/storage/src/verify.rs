@@ -15,7 +15,7 @@ use crate::reflow::placed;
 use crate::vdev::TopVdev;
 use crate::{Leaf, Purpose, ReadError, Reader, Storage, WriteError};
 
-/// What a look at every copy of a block found.
+/// The result of reading every copy of a block.
 #[derive(Debug, Default)]
 pub struct Verified {
     /// The copies that are damaged or could not be read.
@@ -38,7 +38,7 @@ pub struct BadCopy {
     of: Part,
 }
 
-/// What a copy is a copy of.
+/// The part of a block that a copy is a copy of.
 #[derive(Debug)]
 enum Part {
     Block(Block),

@@ -10,7 +10,7 @@ use std::thread::available_parallelism;
 
 use crossbeam_channel::unbounded;
 
-/// What the caller of [`Workers::map_ordered`] does while results are missing.
+/// The behaviour of the caller of [`Workers::map_ordered`] while results are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// Takes items too: right where an item waits for a device, which other threads than the workers may do as well.

@@ -59,7 +59,7 @@ pub struct Encoding<'a> {
     pub guard: Guard<'a>,
 }
 
-/// What became of a record.
+/// The encoded form of a record.
 #[derive(Clone, Debug)]
 pub enum Encoded {
     /// All zeros, and compression was asked for.

@@ -222,7 +222,7 @@ fn properties_that_no_pool_can_store_are_left_out_and_reported() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     let text = |name: &str, len: usize| (name.to_owned(), Value::Text("v".repeat(len)));
-    // What hides a received value comes behind its name.
+    // The name of a property that hides a received value is longer: a suffix follows it.
     let (fits, long) = (format!("x:{}", "n".repeat(245)), format!("x:{}", "n".repeat(246)));
     let odd = vec![text(&fits, 8191), text(&long, 1), text("x:big", 8192), text("", 1)];
     let options = ReceiveOptions {

@@ -304,7 +304,7 @@ fn expect_nothing_left(dir: &Path) {
     oracle::expect_pleased("gredact", &dir.join("gredact.0.img"));
 }
 
-/// What the data objects of a dataset hold.
+/// The contents of the data objects of a dataset.
 fn contents(pool: &Pool, name: &str) -> BTreeMap<u64, Vec<u8>> {
     let objset = pool.open(name).unwrap().objset().clone();
     let mut found = BTreeMap::new();

@@ -65,7 +65,7 @@ fn content(pool: &Pool, name: &str) -> Vec<(Record, Vec<u8>)> {
         let (record, payload) = incoming.next_record().unwrap();
         match record {
             Record::End(_) => return found,
-            // What the disk knows of the block is the receiver's own.
+            // The checksum of the block on disk is the receiver's own.
             Record::Write(write) => {
                 let write = format::stream::Write {
                     key: format::Checksum::default(),

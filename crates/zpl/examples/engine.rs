@@ -50,7 +50,7 @@ fn settings() -> Vec<(&'static str, CompressionSetting)> {
     ]
 }
 
-/// What the user of an encrypted file system gives: 32 bytes.
+/// The form of the user's key for an encrypted file system: 32 bytes.
 const USER_KEY: UserKey = UserKey { format: KeyFormat::Raw, salt: 0, iterations: 0 };
 
 fn user_key() -> WrappingKey {
@@ -67,7 +67,7 @@ fn encryption(suite: Option<Suite>) -> NewEncryption {
     NewEncryption { wanted: Wanted::On(suite), own: Some(Arc::new(own)) }
 }
 
-/// What a pool is made like.
+/// The settings that a pool is made with.
 #[derive(Clone)]
 struct Made {
     options: Options,

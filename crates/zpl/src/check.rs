@@ -132,7 +132,7 @@ impl Problem {
     }
 }
 
-/// What was looked at.
+/// The counts of what the check looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Objects of all kinds, those without attributes included.
@@ -145,7 +145,7 @@ pub struct Summary {
     pub problems: u64,
 }
 
-/// What is remembered of an object.
+/// The facts that the check remembers of an object.
 struct Seen {
     /// Number, and in the top bits: [`XATTR`], [`REACHED`], [`LOST`], the type.
     packed: u64,

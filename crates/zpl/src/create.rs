@@ -27,7 +27,7 @@ const SECTOR: usize = 512;
 /// ACLs of a new node, by the names of the extended attributes that hold them.
 type Acls = Vec<(&'static [u8], Vec<u8>)>;
 
-/// What keeping them may write.
+/// The bytes that storing these ACLs may write.
 pub(crate) fn acl_cost(acls: &Acls) -> u64 {
     acls.len() as u64 * 2 * NAME_COST
 }
@@ -35,7 +35,7 @@ pub(crate) fn acl_cost(acls: &Acls) -> u64 {
 /// Attributes of a new node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNode {
-    /// What it is.
+    /// The type of the node.
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,

@@ -1,4 +1,4 @@
-//! What changed in a file system since a snapshot, object by object.
+//! The changes of a file system since a snapshot, object by object.
 //!
 //! From:   object numbers in the dnode blocks that were written since, from `stream`.
 //! To:     [`Difference`]s in the order of those numbers, for `zfs diff`.
@@ -17,7 +17,7 @@ use crate::{Error, Filesystem, Result};
 
 /// Names of directories kept in memory, in bytes, for each of the two states.
 const NAMES_MAX: usize = 32 << 20;
-/// What a name takes besides its bytes.
+/// The memory that a name takes besides its bytes.
 const NAME_COST: usize = 96;
 /// Maximal depth of directories; a deeper path is a circle.
 const DEPTH_MAX: usize = 1 << 12;
@@ -53,7 +53,7 @@ pub enum Change {
 /// A change, and the object it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What happened.
+    /// The kind of the change.
     pub change: Change,
     /// `st_mode`.
     pub mode: u64,

@@ -28,7 +28,7 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// The object.
     pub id: ObjectId,
-    /// What it is.
+    /// The type of the node.
     pub kind: FileKind,
     /// Cookie of the next entry.
     pub cookie: u64,

@@ -40,7 +40,7 @@ fn written_block(object: &Object, size: u64, end: u64, max: u64) -> u64 {
     if may_grow { grown_block(old, end.max(size), max).unwrap_or(old) } else { old }
 }
 
-/// What a write does to the times of a file.
+/// The effect of a write on the times of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Times {
     /// It was changed now.

@@ -24,7 +24,7 @@ const NOBODY: u32 = 65534;
 const USER_FLAGS: u64 = (pflags::PROJID - 1) & !(pflags::READONLY - 1);
 
 impl Filesystem {
-    /// What `stat` shows of object `id`.
+    /// The attributes that `stat` shows of object `id`.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Damaged`].

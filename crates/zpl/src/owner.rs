@@ -42,7 +42,7 @@ impl Owner {
     }
 }
 
-/// What is counted.
+/// The amount that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Amount {
     /// Space taken, in bytes.

@@ -46,7 +46,7 @@ impl Pending {
         }
     }
 
-    /// What was added since `synced`.
+    /// The sum of what was added to `account` since `synced`.
     pub(crate) fn sum(&self, account: Account, synced: Txg) -> u64 {
         let mut added = self.added();
         let Some(by_txg) = added.get_mut(&account) else { return 0 };

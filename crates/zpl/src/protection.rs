@@ -9,7 +9,7 @@ use crate::{Error, FileKind, Filesystem, Result, acl};
 /// The attributes of a node that permission checks use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protection {
-    /// What it is.
+    /// The type of the node.
     pub kind: FileKind,
     /// Permission bits, with setuid, setgid and sticky (07777).
     pub mode: u32,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar};
 use dmu::rank::{MutexHeld, RankedMutex};
 use dmu::{Object, Objset, Record};
 
-/// What reading a block gave.
+/// The result of reading a block.
 type Read = dmu::Result<Record>;
 
 struct State {

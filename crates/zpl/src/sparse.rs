@@ -21,7 +21,7 @@ pub enum Seek {
     Hole,
 }
 
-/// What is left to copy, from a byte of one file to a byte of another.
+/// The rest of a copy: from a byte of one file to a byte of another.
 struct CopyStep {
     from: ObjectId,
     from_offset: u64,

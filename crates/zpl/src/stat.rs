@@ -3,7 +3,7 @@
 use format::znode::{self, Time, Znode};
 use format::{Corrupt, ObjectId};
 
-/// What kind of object it is.
+/// The type of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum FileKind {
@@ -62,12 +62,12 @@ impl FileKind {
     }
 }
 
-/// What `stat` shows.
+/// The attributes that `stat` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The object.
     pub id: ObjectId,
-    /// What it is.
+    /// The type of the object.
     pub kind: FileKind,
     /// Permission bits, with setuid, setgid and sticky (07777).
     pub mode: u32,

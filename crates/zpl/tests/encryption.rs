@@ -148,7 +148,7 @@ fn an_encrypted_log_is_claimed_without_the_key_and_replayed_with_it() {
         let locked = bed.import();
         assert!(locked.open("tank/fs").is_err());
         assert_eq!(zpl::replay_logs(&locked).unwrap(), Vec::new());
-        // What was claimed lasts until somebody brings the key.
+        // The claimed log stays until the key is loaded.
         locked.snapshot(&["tank/fs@claimed".into()], &[]).unwrap();
         locked.export().unwrap();
         bed.ask_zdb(&[]);

@@ -73,7 +73,7 @@ enum Expect {
     Replayed,
 }
 
-/// What the manifest says of one file.
+/// Compares one file with its entry in the manifest.
 fn expect_file(fs: &Filesystem, file: &Value, expect: Expect) {
     let path = match &file["path_hex"] {
         Value::String(hex) => unhex(hex),

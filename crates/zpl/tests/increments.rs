@@ -119,7 +119,7 @@ fn populate(bed: &Bed, tree: &mut Tree<'_>, record: u64) {
     bed.pool().sync().unwrap();
 }
 
-/// What can happen to them; the record size is another one by now.
+/// Changes the files in many ways, with another record size than before.
 fn change(bed: &Bed, tree: &mut Tree<'_>, record: u64) {
     let whole = 3 * record + 700;
     tree.write("rewritten", record + 17, 1000);

@@ -1,4 +1,4 @@
-//! What `fsync` promises: one story each, with a crash at its end.
+//! The promise of `fsync`: one story each, with a crash at its end.
 
 mod clones;
 mod rollback;

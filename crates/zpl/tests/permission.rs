@@ -172,7 +172,7 @@ fn calls() -> Vec<Call> {
     calls
 }
 
-/// What becomes of the tree: mode and owners of each node.
+/// The tree after a call: mode and owners of each node.
 type Left = BTreeMap<String, (u32, u32, u32)>;
 
 /// The tree in a folder of this machine.

@@ -48,7 +48,7 @@ impl Before for Noise {
     }
 }
 
-/// What became of a device.
+/// The fault of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Whole,

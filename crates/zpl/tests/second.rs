@@ -60,7 +60,7 @@ fn read_all(bed: &Bed, id: ObjectId) -> u64 {
     reads() - before
 }
 
-/// What zdb says of a cache device; `None` where there is no zdb.
+/// The output of `zdb -l` for a cache device; `None` where there is no zdb.
 fn zdb(path: &Path) -> Option<String> {
     let path_of_zdb = "/usr/sbin:/sbin:/usr/bin:/bin";
     let out = Command::new("zdb").env("PATH", path_of_zdb).arg("-lll").arg(path).output().ok()?;

@@ -1,4 +1,4 @@
-//! What a session guarantees to front ends, tested without one: handles, name spaces, notices, `.zfs`, and who checks
+//! The guarantees of a session to front ends, tested without one: handles, name spaces, notices, `.zfs`, and who checks
 //! permissions.
 
 mod support;

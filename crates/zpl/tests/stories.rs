@@ -1,4 +1,4 @@
-//! What this crate promises its callers, one story each.
+//! The promises of this crate to its callers, one story each.
 
 mod support;
 

@@ -46,7 +46,7 @@ impl Tree {
         Tree { fs, root, dir, file, other, open }
     }
 
-    /// What other programs ask meanwhile. Each of them must be answered.
+    /// Calls of other programs meanwhile. Each of them must be answered.
     fn look(&self) {
         for id in [self.root, self.dir, self.file, self.other, self.open] {
             self.fs.stat(id).unwrap();

@@ -17,7 +17,7 @@ use crate::{Machine, Table};
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 4;
 
-/// What the property is, beside the space that is saved.
+/// The meaning of the property, beside the space that is saved.
 pub const RATIO_MEANS: &str = "compressratio: ZFS's own figure for the records. It leaves out the rest of the last sector, parity, and \
                                second copies of metadata";
 
@@ -30,16 +30,16 @@ pub struct Advice {
     pub form: String,
     /// Version of cenote.
     pub version: String,
-    /// What it was found out on.
+    /// The machine that measured.
     pub machine: Machine,
-    /// What it is about.
+    /// The data that the answer is about.
     pub subject: String,
     /// The dataset that this is in, if it is one.
     #[serde(default)]
     pub dataset: Option<String>,
     /// How much of it was looked at.
     pub sample: Sample,
-    /// What is to hold the data.
+    /// The pool that is to hold the data.
     pub target: Target,
     /// The shape of the pool.
     pub layout: Layout,
@@ -59,16 +59,16 @@ pub struct Advice {
     pub others_cpu: Option<f64>,
     /// One for each configuration.
     pub rows: Vec<Row>,
-    /// What to use, for each purpose; the one that was asked for stands first.
+    /// The settings to use, for each purpose; the one that was asked for stands first.
     pub picks: Vec<Pick>,
     /// Why the picks are unreliable; then nothing is recommended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
     /// Kinds of files, the largest first.
     pub kinds: Vec<Kind>,
-    /// What deduplication would do.
+    /// The effect that deduplication would have.
     pub dedup: Dedup,
-    /// What a reader should know.
+    /// Notes that a reader should know.
     pub notes: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub struct Sample {
     pub complete: bool,
     /// Which sample.
     pub seed: u64,
-    /// What it took.
+    /// The time that it took.
     pub seconds: f64,
 }
 
@@ -130,7 +130,7 @@ pub struct Row {
     pub pareto: bool,
 }
 
-/// What to use for one purpose.
+/// The setting to use for one purpose.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pick {
     /// For what.
@@ -148,7 +148,7 @@ pub struct Pick {
 }
 
 impl Pick {
-    /// What it is, and what speaks for it.
+    /// The line about it: the setting, and the reasons for it.
     fn line(&self) -> String {
         let size = nice(self.recordsize);
         format!("{}: {} with records of {size}: {}.", self.goal.word(), self.compression, self.why)
@@ -168,15 +168,15 @@ pub struct Kind {
     pub compressratio: f64,
     /// Half of the interval.
     pub half_width: f64,
-    /// What would be chosen for it alone.
+    /// The compression that would be chosen for this kind alone.
     pub compression: String,
-    /// What would be chosen for it alone.
+    /// The record size that would be chosen for this kind alone.
     pub recordsize: u64,
     /// Bytes that a dataset of its own would save (or cost, if negative).
     pub saved_bytes: f64,
     /// Processor time of writing that a dataset of its own would save.
     pub saved_seconds: f64,
-    /// What to do about it, where that pays.
+    /// The action for this kind, where that pays.
     pub remark: Option<String>,
 }
 
@@ -384,7 +384,7 @@ impl Advice {
         text
     }
 
-    /// What savings are parts of.
+    /// The size of which savings are parts.
     pub(super) fn saved_of(&self) -> String {
         let several = self.rows.iter().any(|row| row.recordsize != self.rows[0].recordsize);
         let off = self.rows.iter().filter(|row| row.compression == "off");
@@ -447,7 +447,7 @@ impl Advice {
         Table { columns, rows: self.rows.iter().map(row).collect(), ..Table::default() }
     }
 }
-/// What stands where a recommendation would.
+/// The text in the place of a recommendation.
 pub(super) fn no_recommendation(doubt: &str) -> String {
     format!("No recommendation: {doubt}. The default, compression=lz4, is a safe choice.")
 }

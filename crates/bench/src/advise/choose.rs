@@ -36,10 +36,10 @@ pub(crate) const FREE_TIME: f64 = 1.02;
 /// Sizes that are the same, and by how much of the base's time times of the same differ.
 const SAME_SIZE: f64 = 1.001;
 const SAME_TIME: f64 = 0.02;
-/// What lz4 may cost where nothing compresses.
+/// The price that lz4 may have where nothing compresses.
 pub(crate) const LZ4_TOLERANCE: f64 = 1.10;
 
-/// What the data is for.
+/// The use of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
@@ -94,7 +94,7 @@ pub struct Candidate {
     pub workloads: Vec<Workload>,
 }
 
-/// What was chosen.
+/// The choice, and its reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// Which candidate.

@@ -17,7 +17,7 @@ const TWINS: usize = 8;
 /// Bytes of a file's beginning and of its end.
 const END: u64 = 4096;
 
-/// What deduplication would do, after reading everything that can be read. Different records are encoded as `setting`
+/// The effect of deduplication, after reading everything that can be read. Different records are encoded as `setting`
 /// says. A txg writes `txg_bytes`.
 pub(crate) fn exact_dedup(
     material: &Material,

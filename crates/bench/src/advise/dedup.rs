@@ -40,7 +40,7 @@ const FIRST_TXG: u32 = 5;
 /// Txgs after which what is in a log begins to go into the stores.
 const LOG_TXGS: u32 = 8;
 
-/// What deduplication would do.
+/// The effect that deduplication would have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dedup {
     /// Everything was read; else the ratio is of what could be read, or a lower bound from files that are likely the same.
@@ -258,11 +258,11 @@ fn random_tables(entries: f64, recordsize: u64, ashift: u32) -> [Figures; 2] {
     })
 }
 
-/// What was counted.
+/// The way in which records were counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counted {
     All,
-    /// What could be read, but there is more.
+    /// Everything that could be read, but there is more.
     Readable,
     /// Whole files.
     Files,

@@ -42,7 +42,7 @@ pub(crate) struct Setting {
     pub(crate) recordsize: u64,
 }
 
-/// What a piece takes in one configuration.
+/// The space and time that a piece takes in one configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     /// Bytes of all its records, holes and what the last one is filled up with included.

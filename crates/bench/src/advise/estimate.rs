@@ -12,14 +12,14 @@ use super::interval::{Ratio, half_width};
 use super::metadata::Metadata;
 use super::seen::{Sampled, sums};
 
-/// What one configuration makes of everything.
+/// The estimate of one configuration for everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Estimate {
     /// Bytes before compression, metadata left out.
     pub(crate) logical: f64,
     /// Bytes after it, metadata left out.
     pub(crate) physical: f64,
-    /// What `used` counts, metadata included.
+    /// The space that `used` counts, metadata included.
     pub(crate) used: f64,
     /// Bytes on all disks, metadata included.
     pub(crate) raw: f64,

@@ -103,7 +103,8 @@ fn bytes_max(question: &Question, bytes: u64) -> Option<u64> {
 }
 
 impl Group {
-    /// What setting `number` makes of everything in the strata that `counts` names; `None` if it is none of these.
+    /// The estimate of setting `number` for everything in the strata that `counts` names; `None` if it is none of
+    /// these.
     pub(crate) fn estimate(
         &self,
         number: usize,

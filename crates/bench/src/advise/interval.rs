@@ -112,7 +112,7 @@ impl Residuals {
     }
 }
 
-/// What is asked about.
+/// The ratio whose interval is asked for.
 pub(crate) struct Ratio {
     /// R.
     pub(crate) value: f64,
@@ -153,7 +153,7 @@ fn by_chance(sampled: &Sampled<'_>, ratio: f64, physical: f64) -> f64 {
     }
     let (between, strata_seen) = residuals.between(strata, recordsize, counts);
     let (mut variance, mut freedom, mut unseen, mut bytes) = (0.0, 0.0, 0.0, 0.0);
-    // What the spread in common is part of: it is too narrow everywhere, or nowhere.
+    // The variance that comes from the common spread: that spread is too narrow everywhere, or nowhere.
     let mut guessed = 0.0;
     for (number, stratum) in counted() {
         let padded = stratum.padded(recordsize);
@@ -272,7 +272,7 @@ mod tests {
         (strata, seen)
     }
 
-    /// What the pieces show of the one setting that they were encoded with, over all strata.
+    /// The sample of all strata, from pieces that were encoded with one setting.
     fn in_all<'a>(strata: &'a Strata, seen: &'a [Seen], setting: &'a Setting) -> Sampled<'a> {
         Sampled { strata, seen, index: 0, setting, counts: &|_| true }
     }

@@ -38,7 +38,7 @@ pub(crate) struct Limits {
     pub(crate) kept_bytes: u64,
 }
 
-/// What was looked at.
+/// The pieces that were looked at.
 #[derive(Default)]
 pub(crate) struct Looked {
     pub(crate) seen: Vec<Seen>,
@@ -54,7 +54,7 @@ pub(crate) struct Looked {
     pub(crate) hashes: Vec<(u64, u32)>,
 }
 
-/// What became of one piece.
+/// The result of one piece.
 enum Found {
     Seen { seen: Seen, kept: Option<Vec<u8>>, hashes: Vec<(u64, u32)> },
     Failed(String),
@@ -192,7 +192,7 @@ impl Look<'_> {
 }
 
 impl Looked {
-    /// What is to be said about it.
+    /// The note about it.
     pub(crate) fn notes(&self) -> Option<String> {
         let reason = self.reason.as_ref()?;
         let what = if self.failed == 1 { "piece" } else { "pieces" };

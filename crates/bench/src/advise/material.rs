@@ -31,7 +31,7 @@ pub struct Material {
     pub(super) kind_numbers: HashMap<String, u16>,
     containers: Vec<Container>,
     pub(super) seen: HashSet<(u64, u64)>,
-    /// What was asked about, in words.
+    /// The data that were asked about, in words.
     pub(crate) subject: String,
     /// The local folder it is in, where there is one.
     pub(crate) folder: Option<PathBuf>,
@@ -114,8 +114,9 @@ impl std::fmt::Debug for Container {
     }
 }
 
-/// What a pointer holds, what lz4 makes of a folder without names, and of a name besides its letters: folders with three
-/// names of 6 letters, or two of 20, take no sector; those with three of 20 or six of 6 do.
+/// The bytes that fit into a block pointer, the size that lz4 gives a folder without names, and the bytes of a name
+/// besides its letters. Folders with three names of 6 letters, or two of 20, take no sector; those with three of 20 or
+/// six of 6 do.
 const IN_POINTER: u64 = 112;
 const NO_NAMES: u64 = 30;
 const NAME: u64 = 12;
@@ -247,7 +248,7 @@ impl Material {
         Ok(Piece { file_size: entry.size, bytes, data })
     }
 
-    /// What a file is called in messages.
+    /// The name of a file in messages.
     pub(crate) fn called(&self, entry: &FileEntry) -> String {
         match &entry.place {
             Place::Path(path) => path.display().to_string(),

@@ -83,7 +83,7 @@ const COPIES_TIME: f64 = 0.1;
 const COPIES_PART: f64 = 0.0005;
 /// As good as no limit.
 const MOST_SECONDS: f64 = 1e6;
-/// What a txg writes: so many seconds of the disk's rate, and of this rate if nobody knows it.
+/// The size of a txg: so many seconds of the disk's rate, and of this rate if nobody knows it.
 const TXG_SECONDS: f64 = 5.0;
 const SOME_RATE: f64 = 1e8;
 /// Up to so many bytes all may be read, as far as there is time; of more, this part, but so many in any case.
@@ -91,7 +91,7 @@ const WHOLE_MAX: u64 = 1 << 30;
 const BYTES_PART: f64 = 0.009;
 const BYTES_MIN: u64 = 40 << 20;
 
-/// What is asked about.
+/// The data that are asked about.
 pub enum Subject<'a> {
     /// The sample that comes with cenote.
     Sample,
@@ -100,7 +100,7 @@ pub enum Subject<'a> {
     /// A stream. One that is silent should say [`io::ErrorKind::WouldBlock`] now and then: the time is looked at, and it is
     /// asked again.
     Stream(&'a mut dyn io::Read),
-    /// What an object of a file system is or holds.
+    /// An object of a file system, or everything in it.
     Dataset {
         /// The file system, opened to be read.
         fs: Filesystem,
@@ -111,7 +111,7 @@ pub enum Subject<'a> {
     },
 }
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Values of the property `compression`.
@@ -259,7 +259,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
     })
 }
 
-/// What deduplication would do to a dataset with the settings of `pick`.
+/// The effect of deduplication on a dataset with the settings of `pick`.
 fn deduplication(
     whole: &Whole<'_>,
     material: &Material,
@@ -381,7 +381,7 @@ fn with_off(asked: &[Configuration]) -> Vec<Configuration> {
 
 fn setting(configuration: &Configuration) -> Result<Setting> {
     let compression = match compression_value(&configuration.compression)? {
-        // What `on` means in a pool of today.
+        // The meaning of `on` in a pool of today.
         pool::props::Value::Number(number) => CompressionSetting::from_property(number).ok(),
         _ => None,
     };

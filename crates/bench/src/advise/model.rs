@@ -41,15 +41,15 @@ pub struct Target {
     pub cores: u32,
     /// Cores that other work keeps busy.
     pub busy_cores: f64,
-    /// What all disks together take, parity and copies included; `None` if it is not known.
+    /// The write rate of all disks together, parity and copies included; `None` if it is not known.
     pub disk_write: Option<f64>,
-    /// What all disks together give.
+    /// The read rate of all disks together.
     pub disk_read: Option<f64>,
     /// The first was measured here, not given.
     pub disk_write_measured: bool,
     /// The second was.
     pub disk_read_measured: bool,
-    /// What the network brings, if the data comes and goes over one.
+    /// The rate of the network, if the data comes and goes over one.
     pub network: Option<f64>,
     /// `zfs_dirty_data_max`, bytes.
     pub dirty_max: Option<u64>,
@@ -82,11 +82,11 @@ impl Engine {
 pub struct Flow {
     /// Bytes of the files per second.
     pub bytes_per_second: f64,
-    /// What holds it up.
+    /// The bottleneck.
     pub bottleneck: Limit,
 }
 
-/// What comes in before writers are held up.
+/// The bytes that come in before writers are held up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
     /// Bytes of the files; `None` if writers are never held up.
@@ -95,7 +95,7 @@ pub struct Burst {
     pub whole: Flow,
 }
 
-/// What one byte of the files costs.
+/// The cost of one byte of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Bytes on all disks that are written.

@@ -92,7 +92,7 @@ impl Advice {
         text
     }
 
-    /// What is shown.
+    /// The figures of the page.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let notes = [vec![self.sentence()], self.machine.lines(&self.version)].concat();
@@ -285,7 +285,7 @@ impl Advice {
         (self.kinds.len() > 1).then_some(table)
     }
 
-    /// What the answer rests on.
+    /// The basis of the answer: a table of what was read.
     fn basis(&self) -> Table {
         let row = |name: &str, text: String| vec![name.to_owned(), text];
         Table {

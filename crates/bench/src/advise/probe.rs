@@ -45,7 +45,7 @@ const FILE: u64 = 8 << 20;
 /// Short files, and their bytes.
 const SHORT_FILES: usize = 4000;
 const SHORT: usize = 2048;
-/// What a pass of them takes besides.
+/// Seconds that a pass over these files takes besides the time for their bytes.
 const SHORT_SECONDS: f64 = 0.5;
 /// Default cost of the engine, if it was not measured: cenote on a core of today (docs/performance.md).
 pub(crate) const ENGINE_WRITE: Engine = Engine { byte: 0.35e-9, stored: 0.25e-9, file: 25e-6 };

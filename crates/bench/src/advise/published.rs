@@ -30,7 +30,7 @@ const DISK: f64 = 100e6;
 /// Cores of a machine that nothing is known about.
 pub const TABLE_CORES: u32 = 4;
 
-/// What a table leads to.
+/// The advice that follows from a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableAdvice {
     /// The comparison.
@@ -39,9 +39,9 @@ pub struct TableAdvice {
     pub variant: Option<String>,
     /// One row for each setting.
     pub rows: Vec<TableRow>,
-    /// What the rule chooses for each goal.
+    /// The choices of the rule for each goal.
     pub picks: Vec<TablePick>,
-    /// What the authors concluded: for what, and which settings.
+    /// The conclusions of the authors: for what, and which settings.
     pub authors: Vec<(String, Vec<String>)>,
 }
 
@@ -124,7 +124,7 @@ fn advise(name: &str, table: &Table, machine: Machine) -> Result<Vec<TableAdvice
     Ok(variants.into_iter().filter_map(|cores| of_variant(name, table, &rows, cores, machine)).collect())
 }
 
-/// What the figures of a row are measured against.
+/// The reference against which the figures of a row are measured.
 struct Scale {
     /// The variant of the table.
     cores: Option<u32>,

@@ -70,7 +70,7 @@ impl OfKind<'_> {
         self.bytes / self.with_all.compress_rate - self.bytes / self.own.compress_rate
     }
 
-    /// What is worth saying about this kind.
+    /// A remark about this kind, if it is worth one.
     fn remark(&self, whole: &Whole<'_>) -> Option<String> {
         let OfKind { name, best, tightest, own, with_all, .. } = *self;
         if self.share < KIND_PART {
@@ -130,11 +130,11 @@ impl OfKind<'_> {
     }
 }
 
-/// What the configurations that were asked for make of some of the data.
+/// The estimates of the configurations that were asked for, for some of the data.
 pub(crate) struct Outlook {
     pub(crate) rows: Vec<Row>,
     pub(crate) candidates: Vec<Candidate>,
-    /// What storing it plainly takes: `off` with the record size where that is least. All savings are of this.
+    /// The space of plain storage: `off` with the record size where that is least. All savings are parts of this.
     pub(crate) plain: Estimate,
     /// The best ratio where sectors count for nothing.
     pub(crate) tightest: f64,
@@ -250,7 +250,7 @@ impl Whole<'_> {
         goals.map(pick).collect()
     }
 
-    /// What each kind of file would gain from a dataset of its own, next to `pick` for all.
+    /// The gain of each kind of file from a dataset of its own, next to `pick` for all.
     pub(crate) fn kinds(&self, metadata: &Metadata, bytes: f64, pick: &Pick) -> Vec<Kind> {
         // All groups have the same kinds.
         let strata = &self.groups[0].strata.all;
@@ -302,7 +302,7 @@ impl Whole<'_> {
         self.configurations[..self.asked].iter().any(|one| hard(&one.compression))
     }
 
-    /// What a reader should know about the rows.
+    /// Notes that a reader should know about the rows.
     pub(crate) fn remarks(&self, rows: &[Row], pick: &Pick, bytes: f64) -> Vec<String> {
         let mut remarks = Vec::new();
         // A ratio knows nothing of records that are zeros altogether.

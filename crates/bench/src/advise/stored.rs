@@ -48,10 +48,10 @@ pub struct Stored {
 /// A dataset as it is, beside the first pick.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Now {
-    /// What it is.
+    /// The data as they are stored now.
     #[serde(flatten)]
     pub stored: Stored,
-    /// What it would take with the first pick, in bytes; `None` where that is not known well enough.
+    /// The predicted bytes with the first pick; `None` where they are not known well enough.
     pub predicted_bytes: Option<f64>,
     /// Bytes that this saves, or costs if it is negative.
     pub saved_bytes: Option<f64>,

@@ -28,7 +28,7 @@ const FIRST: u64 = 3;
 const LARGE: f64 = 0.01;
 /// The least spread that a stratum is thought to have, as a part of that of all: few pieces may be alike by chance.
 const SPREAD_MIN: f64 = 0.2;
-/// What looking at a piece costs besides its bytes, in bytes.
+/// The price of looking at a piece, besides its bytes, in bytes.
 const PIECE_PRICE: f64 = 16_384.0;
 /// Kinds with less than this part of all bytes are one.
 const KIND_MIN: f64 = 0.005;
@@ -38,7 +38,7 @@ const KINDS_MAX: usize = 20;
 /// of usual pools gains nothing, and one that is a little longer gains as much as it can: together, a few of one kind would
 /// speak for both.
 const CLASSES: [u64; 4] = [4 << 10, 8 << 10, 64 << 10, 512 << 10];
-/// What many small kinds are called together.
+/// The name for many small kinds together.
 pub(crate) const OTHERS: &str = "(others)";
 
 /// Pieces alike.

@@ -1,4 +1,4 @@
-//! What there is: names and sizes, no data.
+//! The survey of the data: names and sizes, no contents.
 //!
 //! A survey ends after a time; folders are entered in random order, so that what it saw of an endless tree is no
 //! corner of it.

@@ -44,7 +44,7 @@ pub(super) struct Reader<'a> {
     pub(super) name: &'a str,
     /// Its settings, in order.
     pub(super) settings: &'a [String],
-    /// What was read.
+    /// The rows that were read.
     pub(super) rows: Rows,
 }
 

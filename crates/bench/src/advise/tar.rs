@@ -30,7 +30,7 @@ pub(crate) struct Tar<'a> {
     long_size: Option<u64>,
 }
 
-/// What a header said.
+/// The content of a header.
 pub(crate) enum Header {
     File(Member),
     /// Something that is no regular file.

@@ -158,7 +158,7 @@ fn font(size: f64) -> TextStyle<'static> {
     ("sans-serif", size * TEXT_SCALE).into_font().color(&INK)
 }
 
-/// What is measured across, and what upwards.
+/// The quantities of the two axes.
 struct Axes<'a> {
     x: &'a Axis,
     y: &'a Axis,

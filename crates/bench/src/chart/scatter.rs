@@ -14,7 +14,7 @@ const MANY: usize = 4;
 /// Half the size of a mark.
 const HALF: i32 = 5;
 
-/// What is drawn.
+/// The points that are drawn.
 pub(super) struct Cloud<'a> {
     /// Name, x, y.
     pub(super) points: &'a [(String, f64, f64)],
@@ -203,7 +203,7 @@ fn free_place(
     )
 }
 
-/// What a line from one point to the other covers.
+/// The rectangle that a line from one point to the other covers.
 fn around(a: (i32, i32), b: (i32, i32)) -> Rectangle4 {
     (a.0.min(b.0) - 1, a.1.min(b.1) - 1, a.0.max(b.0) + 1, a.1.max(b.1) + 1)
 }

@@ -20,7 +20,7 @@ impl Run {
     }
 }
 
-/// What a time may really be.
+/// The interval in which the true time lies.
 fn interval(seconds: f64, deviation: Option<f64>) -> (f64, f64) {
     let half = match deviation {
         Some(deviation) => (deviation * DEVIATIONS).max(seconds * SURE),

@@ -18,7 +18,7 @@ pub use self::table::table;
 pub use self::tick::Tick;
 use crate::{Grid, Machine};
 
-/// What a report answers unless it says otherwise.
+/// The question of a report, unless it has its own.
 pub(crate) const QUESTION: &str = "Which compression and record size suit this data?";
 
 /// Version of the JSON form.
@@ -32,10 +32,10 @@ const NOISY_SECONDS: f64 = 0.5;
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// What was asked, how and when.
+    /// The question, and how and when it was asked.
     #[serde(default, skip_serializing_if = "About::is_empty")]
     pub about: About,
-    /// What it was measured on.
+    /// The machine that it was measured on.
     pub machine: Machine,
     /// Version of cenote.
     pub version: String,
@@ -44,7 +44,7 @@ pub struct Report {
     /// The same data as streams, beside what records make of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<Stream>,
-    /// What a reader should know about the figures, such as that the machine was busy.
+    /// Notes that a reader needs about the figures, such as that the machine was busy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Why not everything was measured that was asked for.
@@ -59,14 +59,14 @@ pub struct Report {
     /// The figures somebody published, to stand beside these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Grid>,
-    /// What to do.
+    /// The setting to use.
     pub recommendation: Recommendation,
 }
 
-/// What a measurement is about.
+/// The subject of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// What is asked, as a question.
+    /// The question, as a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub question: String,
     /// The command line.
@@ -107,7 +107,7 @@ pub struct Stream {
     pub zero_bytes: u64,
 }
 
-/// What to do, and why.
+/// The setting to use, and the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// Value for the property `compression`; empty when nothing can be recommended.
@@ -160,7 +160,7 @@ impl Report {
         unfinished.chain(self.caution()).chain(self.of_btrfs()).chain(self.warnings.iter().cloned()).collect()
     }
 
-    /// What the size of a run on btrfs is: its files tell how long they are, not what they take.
+    /// A note about the size of a run on btrfs: its files tell how long they are, not how much space they take.
     fn of_btrfs(&self) -> Option<String> {
         let names = self.runs.iter().filter_map(|run| run.against.as_ref());
         let name = names.into_iter().find(|name| name.starts_with("btrfs"))?;

@@ -58,13 +58,13 @@ pub struct Run {
     /// The same during all warm reads together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_device_bytes: Option<u64>,
-    /// What held writing up until it was durable.
+    /// The bottleneck of writing, until all was durable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_limit: Option<Limit>,
-    /// What held the writer up until its last write was accepted, where totals, a dirty limit or a network were given.
+    /// The bottleneck until the writer's last write was accepted, where totals, a dirty limit or a network were given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_limit: Option<Limit>,
-    /// What held the cold read up.
+    /// The bottleneck of the cold read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_limit: Option<Limit>,
     /// Share of the machine's CPU time that other processes took meanwhile, 0 to 1.
@@ -73,7 +73,7 @@ pub struct Run {
     /// Each repetition, if measured more than once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repetitions: Vec<Repetition>,
-    /// What was run on the mounted dataset.
+    /// The programs that were run on the mounted dataset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRun>,
     /// CPU and devices over time, in the last repetition.
@@ -95,7 +95,7 @@ pub struct Repetition {
 /// An application's step on the mounted dataset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepRun {
-    /// What it is called.
+    /// The name of the step.
     pub name: String,
     /// Threads that it was told to use.
     pub threads: u32,

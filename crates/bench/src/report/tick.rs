@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What happened since the tick before.
+/// The work since the tick before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tick {
     /// Seconds from the start to the end of this tick.
     pub at: f64,
     /// Seconds that it lasted.
     pub seconds: f64,
-    /// What was going on.
+    /// The phase of the measurement.
     pub phase: String,
     /// Programs, in percent of the time of all processors.
     pub user: f64,

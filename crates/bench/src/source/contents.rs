@@ -27,7 +27,7 @@ pub(crate) struct Contents {
     path: PathBuf,
     /// Bytes with holes.
     pub(crate) size: u64,
-    /// What shows that the file is still the same; `None` for the sample.
+    /// The stamp that shows that the file is still the same; `None` for the sample.
     stamp: Option<Stamp>,
     /// The parts that are no holes, in order.
     segments: Vec<Segment>,
@@ -66,7 +66,7 @@ impl Contents {
         Contents { path: name.into(), size, stamp: None, segments }
     }
 
-    /// What tells it from other files of the same name, as text.
+    /// The text that tells it from other files of the same name.
     pub(super) fn identity(&self) -> String {
         format!("{} {:?}", self.size, self.stamp)
     }

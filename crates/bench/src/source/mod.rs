@@ -134,7 +134,7 @@ impl Source {
         self.in_memory
     }
 
-    /// What was left out, in words.
+    /// Notes about files that were left out.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes

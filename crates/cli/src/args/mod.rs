@@ -23,13 +23,13 @@ pub struct Choice {
     spellings: &'static str,
     /// Whether it takes an argument, and which.
     pub argument: Argument,
-    /// What it does.
+    /// The effect of the option.
     pub about: &'static str,
     /// It is taken, and changes nothing here.
     pub is_idle: bool,
 }
 
-/// What an option wants behind it.
+/// The argument that an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Argument {
     /// The option is a switch.

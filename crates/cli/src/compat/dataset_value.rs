@@ -20,7 +20,7 @@ pub struct Shown {
     pub text: String,
     /// As people read it.
     pub human: String,
-    /// What it is sorted by; `None` sorts last.
+    /// The value by which it is sorted; `None` sorts last.
     pub value: Option<Value>,
     pub source: Source,
 }

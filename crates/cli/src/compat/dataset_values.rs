@@ -27,11 +27,11 @@ fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
 pub struct Creation {
     /// Local properties, by name.
     pub local: Vec<(String, Value)>,
-    /// What is fixed for ever at its creation.
+    /// The properties that are fixed for ever at its creation.
     pub filesystem: NewFilesystem,
     /// Quotas that it keeps itself, by name.
     pub quotas: Vec<(String, u64)>,
-    /// What was said about its encryption.
+    /// The words of the command line about its encryption.
     pub key_words: KeyWords,
 }
 
@@ -107,7 +107,7 @@ impl Offered<'_> {
     }
 }
 
-/// What the assignments of a new file system say.
+/// The values that the assignments of a new file system give.
 #[derive(Default)]
 struct Given {
     local: Vec<(String, Value)>,
@@ -211,7 +211,7 @@ pub fn local_values(
 /// `aclinherit=passthrough-x`, as stored.
 const PASSTHROUGH_X: u64 = 5;
 
-/// What holds for a value on any file system or volume of a pool with these features.
+/// Checks the rules for a value that hold on any file system or volume of a pool with these features.
 fn check_value(
     property: &'static Property,
     value: &Value,
@@ -263,7 +263,7 @@ fn check_names_known(version: u64, rules: &[Option<u64>], quotas: &[(String, u64
     Ok(())
 }
 
-/// What a pool offers its file systems.
+/// The features that a pool offers its file systems.
 pub fn enabled_in(pool: &Pool) -> Offered<'static> {
     let info = pool.info();
     let version = info.config.version;
@@ -363,7 +363,7 @@ fn as_mounted(property: &Property, mount: &Mounted) -> Option<Value> {
     has_say.then(|| Value::Number(if mount.denied.contains(&option) { denied } else { 1 - denied }))
 }
 
-/// What a word asks for of a dataset; `mount` is how it is mounted, if it is.
+/// The value that a word asks for, of a dataset; `mount` is how it is mounted, if it is.
 ///
 /// # Errors
 /// If the pool cannot be read.

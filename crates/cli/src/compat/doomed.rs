@@ -21,7 +21,7 @@ pub struct Doomed {
     snapshots: Vec<DatasetInfo>,
 }
 
-/// What can be neither before nor behind the others.
+/// The error for a dataset that can be neither before nor behind the others.
 const CIRCLE: &str = "recursive dataset dependency";
 
 /// All descendants of `tops`, all clones of them, and all descendants of these, in the order of destruction: children before
@@ -152,7 +152,7 @@ impl Doomed {
         !self.head.name.contains('/')
     }
 
-    /// What goes with it, itself last.
+    /// The names of everything that is destroyed with it, itself last.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let own = (!self.stays()).then_some(self.head.name.as_str());
         self.snapshots.iter().map(|snapshot| snapshot.name.as_str()).chain(own)

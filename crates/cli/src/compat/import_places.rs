@@ -1,4 +1,4 @@
-//! What is said of the places that `zpool import -d` names.
+//! Messages about the places that `zpool import -d` names.
 //!
 //! From:   files, devices and folders that the user named, and copies of devices that were found.
 //! To:     lines on standard error. OpenZFS is silent about them, so those about folders and missing files are only for people.

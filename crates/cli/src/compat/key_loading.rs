@@ -16,7 +16,7 @@ const NEGATIVE: u8 = 255;
 /// Number of tries at a terminal.
 const TRIES: usize = 3;
 
-/// What is done to keys.
+/// The action on keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deed<'a> {
     /// They are loaded, from elsewhere than `keylocation` says if so told.

@@ -47,7 +47,7 @@ impl Location<'_> {
     }
 }
 
-/// What a key is asked for.
+/// The occasion for which a key is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Occasion<'a> {
     /// It is to open this dataset.
@@ -59,7 +59,7 @@ pub(super) enum Occasion<'a> {
 }
 
 impl Occasion<'_> {
-    /// What stands before the colon of the prompt, of a key of this kind.
+    /// The text before the colon of the prompt, for a key of this kind.
     fn prompts(self, what: &str) -> Vec<String> {
         match self {
             Occasion::Loading(dataset) => vec![format!("Enter {what} for '{dataset}'")],

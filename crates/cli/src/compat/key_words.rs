@@ -41,7 +41,7 @@ pub struct NewKey {
 
 /// A key that was asked for.
 pub struct Given {
-    /// What it becomes.
+    /// The encryption that the words give.
     pub own: Arc<OwnKey>,
     /// As it was typed.
     pub typed: Zeroizing<Vec<u8>>,

@@ -9,7 +9,7 @@ struct NoEffect {
     name: &'static str,
     /// Values for which nothing has to be done, so that nothing is missing.
     harmless: &'static [&'static str],
-    /// What does not happen.
+    /// The effect that is missing.
     missing: &'static str,
 }
 

@@ -172,7 +172,7 @@ pub fn apply(pool: &Pool, dataset: &str, quotas: &[(String, u64)]) -> Result<(),
     pool.log_command().map_err(|error| Refusal::Reason(error.to_string()))
 }
 
-/// What `zfs get userused@…` shows.
+/// The value of `zfs get userused@…`.
 ///
 /// # Errors
 /// If the pool cannot be read.

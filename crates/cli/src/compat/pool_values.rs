@@ -139,7 +139,7 @@ impl<'a> PoolValues<'a> {
         }
     }
 
-    /// What a word asks for, as it is shown.
+    /// The value that a word asks for, as it is shown.
     pub fn show(&self, asked: &Asked, raw: bool) -> (String, Source) {
         match asked {
             Asked::Native(property) => self.native(property, raw),

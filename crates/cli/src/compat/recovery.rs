@@ -19,7 +19,7 @@ pub struct Asked {
     pub txg: Option<String>,
 }
 
-/// What the command line says about going back.
+/// The options of the command line for returning to an earlier txg.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recovery {
     /// Which states may be chosen; `None`: only the newest.

@@ -17,7 +17,7 @@ pub(super) fn duration(secs: u64) -> String {
     }
 }
 
-/// What follows `  scan: `; later lines begin with a tab. `None` if there never was a scan.
+/// The text behind `  scan: `; later lines begin with a tab. `None` if there never was a scan.
 pub fn lines(status: &ScanStatus, now: u64) -> Option<Vec<String>> {
     let scan = &status.scan;
     let date = |time| dates::show(time, Form::Scan);

@@ -40,7 +40,7 @@ pub struct Scripts {
     served: Option<Served>,
 }
 
-/// What a script said about a vdev.
+/// The output of a script for a vdev.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Said {
     named: Vec<(String, String)>,
@@ -48,7 +48,7 @@ struct Said {
     rest: Vec<String>,
 }
 
-/// What all scripts said about all vdevs.
+/// The output of all scripts for all vdevs.
 #[derive(Debug, Default)]
 pub struct Answers {
     columns: Vec<(String, usize)>,
@@ -114,7 +114,7 @@ impl Scripts {
         answers
     }
 
-    /// What all scripts say about one vdev.
+    /// Runs all scripts for one vdev.
     fn about(&self, pool: &str, path: &str) -> Said {
         let mut said = Said::default();
         let under = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());

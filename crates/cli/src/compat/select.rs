@@ -54,7 +54,7 @@ pub struct Scope {
     pub types: Vec<String>,
 }
 
-/// What is selected.
+/// The datasets that a command selects.
 pub struct Selection {
     /// Kinds given with `-t`, if any.
     pub asked: Option<Kinds>,

@@ -1,4 +1,5 @@
-//! What `zfs share` and `zfs unshare` have in common: file systems that the servers of pools, or those of the system, share.
+//! The common part of `zfs share` and `zfs unshare`: file systems that the servers of pools, or those of the system,
+//! share.
 
 use server::Protocol;
 
@@ -17,7 +18,7 @@ pub(super) struct Options {
     pub(super) all: bool,
 }
 
-/// What a command line is about.
+/// The subject of a command line.
 pub(super) enum Named<'a> {
     /// One file system.
     One(&'a str),

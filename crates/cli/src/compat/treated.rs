@@ -22,7 +22,7 @@ impl TreatedLeaves {
         )
     }
 
-    /// What stands behind a leaf, with all that is known where it was `asked` for.
+    /// The text behind a leaf, in full where it was `asked` for.
     pub fn of_leaf(&self, vdev: &VdevView, asked: [bool; 2]) -> String {
         if vdev.state == State::Unavail {
             return String::new();
@@ -38,7 +38,8 @@ impl TreatedLeaves {
     }
 }
 
-/// What is said of one treatment of a device of so many bytes; the words are those for what is done, was never done, and is going on.
+/// The text about one treatment of a device of so many bytes. The three words are for a treatment that is done, was
+/// never done, and is going on.
 fn said(it: &Treated, [done, never, now]: [&str; 3], asked: bool, bytes: u64) -> String {
     if !asked {
         return if it.course == Course::Active { format!("  ({now})") } else { String::new() };

@@ -15,12 +15,12 @@ use crate::out::Console;
 /// Exit status where nothing, or not all, could be done: OpenZFS returns -1 there.
 const NEGATIVE: u8 = 255;
 
-/// What the options of one of the two commands ask for.
+/// The options of one of the two commands.
 pub(super) struct Options {
     pub(super) what: Treatment,
     /// In all pools.
     pub(super) all: bool,
-    /// What is to become of a treatment that has begun, by its letter, in the order given.
+    /// The actions on a treatment that has begun, by letter, in the order given.
     pub(super) actions: Vec<&'static str>,
     pub(super) wait: bool,
     /// Zeros are written, and not the pattern of OpenZFS.
@@ -65,7 +65,7 @@ pub(super) fn run(call: &Call, console: &mut Console, options: &Options) -> Resu
     if refused { Err(Failure::Ended(NEGATIVE)) } else { Ok(()) }
 }
 
-/// What the options order.
+/// The order that the options give.
 fn order(options: &Options) -> Result<Order, Failure> {
     let actions = &options.actions;
     if let Some(second) = actions.iter().find(|action| **action != actions[0]) {
@@ -95,7 +95,7 @@ fn rate(options: &Options) -> Result<Option<u64>, Failure> {
     rate.map(Some).map_err(|error| Failure::usage(format!("invalid value for rate: {error}")))
 }
 
-/// What is asked for, and the order that follows from it.
+/// The task that is asked for, and the order that follows from it.
 struct Task<'a> {
     options: &'a Options,
     order: Order,

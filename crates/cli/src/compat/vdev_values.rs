@@ -18,7 +18,7 @@ use super::view::{Class, Naming, PoolView, State, VdevView};
 use crate::dates;
 use crate::messages::{Action, Failure};
 
-/// What stands before and behind the room for data on a device: four labels and the boot block.
+/// The space before and behind the room for data on a device: four labels and the boot block.
 const LABELS: u64 = label::DATA_START + label::DATA_END;
 /// The name by which users ask for the root of the tree.
 pub const ROOT: &str = "root-0";
@@ -30,7 +30,7 @@ pub struct Vdevs<'a> {
     root: VdevConfig,
     tree: Vec<VdevView>,
     trouble: Trouble,
-    /// What each leaf did, by guid.
+    /// The counts of requests to each leaf, by guid.
     did: BTreeMap<u64, IoStats>,
 }
 
@@ -45,7 +45,7 @@ pub struct Vdev<'a> {
     parent: Option<&'a VdevConfig>,
     /// As tables show it; `None` for the root.
     pub view: Option<&'a VdevView>,
-    /// What was set on it.
+    /// The properties that were set on it.
     set: BTreeMap<String, Value>,
     space: Space,
     /// The sum of the statistics of the leaves below.
@@ -127,7 +127,7 @@ impl<'a> Vdevs<'a> {
         let native = VISIBLE.iter().chain(HIDDEN.iter().filter(|p| p.name == "raidz_expanding"));
         let native = native.filter(|property| self.native(vdev, property).is_some());
         let user = vdev.set.keys().filter(|name| pool::props::names::is_stored_user_property(name));
-        // What OpenZFS notes beside the properties has the form of a user property, too.
+        // Values that OpenZFS notes beside the properties have the form of a user property, too.
         let user = user.filter(|name| matches!(vdev.set[*name], Value::Text(_)) && !is_internal(name));
         native.map(|property| property.name.to_owned()).chain(user.cloned()).collect()
     }
@@ -279,7 +279,7 @@ fn string(config: &VdevConfig, key: &str) -> Option<String> {
     config.extra.get_str(key).map(str::to_owned)
 }
 
-/// What OpenZFS keeps beside the properties: `com.delphix:…` and the like, never from a user.
+/// Whether OpenZFS keeps this value beside the properties: `com.delphix:…` and the like, never from a user.
 fn is_internal(name: &str) -> bool {
     ["com.delphix:", "org.openzfs:", "org.zfsonlinux:"].iter().any(|prefix| name.starts_with(prefix))
 }

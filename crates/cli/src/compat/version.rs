@@ -28,7 +28,7 @@ const fn of(program: Command, examples: &'static [&'static str]) -> Command {
 
 /// The OpenZFS release whose behaviour is kept, as `version` prints it.
 const USERLAND: &str = concat!("zfs-2.4.0-cenote-", env!("CARGO_PKG_VERSION"));
-/// What scripts take for the running engine.
+/// The version of the running engine, for scripts.
 const KERNEL: &str = "zfs-kmod-2.4.0-1";
 
 struct Options {

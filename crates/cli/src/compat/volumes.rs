@@ -17,7 +17,7 @@ use crate::out::Console;
 /// Bytes of the largest volume.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// What `zfs create -V` asks for.
+/// The volume that `zfs create -V` asks for.
 pub struct Asked {
     /// Bytes, as they were typed.
     pub size: u64,
@@ -52,11 +52,11 @@ pub struct Creation {
     pub block: u64,
     /// Local properties, by name.
     pub local: Vec<(String, Value)>,
-    /// What is set, as `-v` shows it.
+    /// The properties that are set, as `-v` shows them.
     pub shown: Vec<(String, String)>,
     /// How it is encrypted.
     pub encryption: NewEncryption,
-    /// What was said about its encryption.
+    /// The words of the command line about its encryption.
     pub key_words: KeyWords,
 }
 

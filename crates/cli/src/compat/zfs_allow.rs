@@ -93,7 +93,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
     })
 }
 
-/// What may be granted beside the setting of properties.
+/// The permissions that may be granted beside the setting of properties.
 const PERMISSIONS: [&str; 35] = [
     "allow",
     "bookmark",
@@ -136,7 +136,7 @@ const SET_MAX: usize = 64;
 /// The dashes behind the name of a dataset end here.
 const WIDTH: usize = 70;
 
-/// What a command line is about.
+/// The grants of a command line.
 struct Order<'a> {
     /// Who-keys in lower case, such as `ul$1000`.
     keys: Vec<String>,

@@ -118,7 +118,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     session.finish().and(done)
 }
 
-/// What is to be made.
+/// The file system that is to be made.
 struct Wanted<'a> {
     name: &'a str,
     own: &'a Assignments,
@@ -126,7 +126,7 @@ struct Wanted<'a> {
     volume: Option<&'a volumes::Asked>,
 }
 
-/// What its properties come to.
+/// The new dataset, with its properties.
 enum Made {
     Filesystem(dataset_values::Creation),
     Volume(volumes::Creation),
@@ -141,7 +141,7 @@ impl Made {
         }
     }
 
-    /// What is set, as `-v` shows it.
+    /// The properties that are set, as `-v` shows them.
     fn shown(&self, own: &Assignments) -> Vec<(String, String)> {
         match self {
             Made::Volume(volume) => volume.shown.clone(),

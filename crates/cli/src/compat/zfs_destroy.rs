@@ -69,7 +69,7 @@ fn read(args: &Parsed) -> Options {
 }
 
 impl Options {
-    /// What was asked for that bookmarks do not have.
+    /// The option that was given although bookmarks do not have it.
     fn not_for_bookmarks(&self) -> Option<&'static str> {
         let given = [
             (self.dry_run, "dryrun"),

@@ -66,7 +66,7 @@ struct Style {
     scripted: bool,
     times: bool,
     plain_names: bool,
-    /// What stands before every path.
+    /// The text before every path.
     root: Vec<u8>,
 }
 

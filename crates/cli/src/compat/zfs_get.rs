@@ -155,7 +155,7 @@ fn sources(lists: &[String]) -> Result<Vec<&str>, Failure> {
     words.map(|word| known(word).map(|()| word)).collect()
 }
 
-/// What is asked of each dataset.
+/// The properties that are asked of each dataset.
 struct Asking<'a> {
     /// Names of properties; `None`: all that the dataset has.
     words: Option<Vec<&'a str>>,

@@ -25,7 +25,7 @@ pub static COMMAND: Command = Command {
     ..Command::ZFS
 };
 
-/// What is to be done to snapshots.
+/// The options of the commands for holds of snapshots.
 #[derive(Clone, Copy)]
 pub struct Options {
     /// Also to those of the same name below.

@@ -158,7 +158,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     Ok(table::print(console.out(), &columns, &rows, call.options.scripted)?)
 }
 
-/// What a word asks for of a dataset of an open pool.
+/// The value that a word asks for, of a dataset of an open pool.
 ///
 /// # Errors
 /// If the pool cannot be read.
@@ -169,7 +169,7 @@ pub fn show(sessions: &mut Sessions, info: &DatasetInfo, asked: &Asked, raw: boo
         .map_err(|error| dataset_failure(&info.name, &error))
 }
 
-/// What a dataset is sorted by. Words are compared as they are shown, whatever their numbers.
+/// The value by which a dataset is sorted. Words are compared as they are shown, whatever their numbers.
 fn key(asked: &Asked, shown: Shown) -> Option<Value> {
     match asked {
         Asked::Native(property) if matches!(property.kind, Kind::Index(_)) => {
@@ -246,7 +246,7 @@ fn as_json(
     console.line(&json::envelope("zfs list", "datasets", objects).to_string())
 }
 
-/// What stands first in a dataset's JSON.
+/// The first fields of a dataset's JSON.
 pub fn json_head(info: &DatasetInfo) -> json::DatasetHead<'_> {
     json::DatasetHead { name: &info.name, kind: info.kind, createtxg: info.phys.creation_txg.0 }
 }

@@ -205,7 +205,7 @@ fn hand_on(call: &Call, pool: &str) -> Result<u8, Failure> {
     client::send(&client, "zfs", words, call.around).map_err(|error| client::broken(pool, &error))
 }
 
-/// What is said of a mount option that is not known.
+/// The message about a mount option that is not known.
 pub const INVALID: &str = "Invalid argument";
 
 /// Mount options in their usual spelling; `None` for one that is not known.
@@ -231,7 +231,7 @@ fn is_remount(list: &str) -> bool {
     list.split(',').any(|word| word == "remount")
 }
 
-/// What is mounted where.
+/// Lists the mounted file systems and their mount points.
 fn list(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
     let mut all = open::mounted(call.around);
     // Snapshots are mounted by mount(8) alone.

@@ -502,7 +502,7 @@ impl Receive<'_> {
 
 /// The snapshots of `fs`, oldest first.
 fn snapshots_of(pool: &Pool, fs: &str) -> Vec<String> {
-    // What cannot be read now, the receive itself complains of.
+    // Ignores a list that cannot be read: the receive itself reports the error.
     let list = pool.list(fs, Some(1), true).unwrap_or_default();
     let own = format!("{fs}@");
     list.into_iter().map(|info| info.name).filter(|name| name.starts_with(&own)).collect()

@@ -29,7 +29,7 @@ pub struct Overrides {
     excluded: Vec<String>,
     /// `-o origin=`.
     origin: Option<String>,
-    /// What of `-o` and `-x` is about encryption, and whether it is set.
+    /// The properties of `-o` and `-x` that are about encryption, and whether each is set.
     of_keys: Vec<(&'static str, bool)>,
 }
 

@@ -11,7 +11,7 @@ pub(super) fn name(begin: &Begin) -> String {
     String::from_utf8_lossy(&begin.toname).into_owned()
 }
 
-/// What cannot be done: "cannot receive incremental stream".
+/// The beginning of an error: "cannot receive incremental stream".
 pub(super) fn cannot(begin: &Begin) -> String {
     let what = if begin.fromguid.0 == 0 { "new filesystem" } else { "incremental" };
     format!("cannot receive {what} stream")

@@ -131,7 +131,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if missing { Err(Failure::Ended(2)) } else { Ok(()) }
 }
 
-/// What is written again of each file.
+/// The part of each file that is written again, and the options.
 struct Rewrite<'a> {
     offset: u64,
     /// Bytes from `offset` on; `None`: to the end.

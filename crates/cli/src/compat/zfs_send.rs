@@ -89,7 +89,7 @@ fn read(args: &Parsed) -> Options {
     }
 }
 
-/// What is to be sent.
+/// The order for a stream.
 struct Order<'a> {
     snapshot: &'a str,
     from: Option<SendSource>,
@@ -175,7 +175,7 @@ fn check_redact(options: &Options, snapshot: &str) -> Result<(), Failure> {
     Err(Failure::refused(format!("Error: {why}")))
 }
 
-/// What the stream of `snapshot` leaves out.
+/// The blocks that the stream of `snapshot` leaves out.
 fn leaving(pool: &Pool, snapshot: &str, mark: &str) -> Result<Leaving, Failure> {
     let fs = file_system(snapshot);
     let name = match mark.split_once('#') {
@@ -221,7 +221,7 @@ fn missing(name: &str, error: pool::Error) -> Failure {
     }
 }
 
-/// What the stream builds upon.
+/// The source that the stream builds upon.
 fn source(pool: &Pool, call: &Typed<Options>, snapshot: &str) -> Result<Option<SendSource>, Failure> {
     let Options { from, between, recursive, .. } = &call.options;
     let Some(word) = from.last().or(between.last()) else { return Ok(None) };

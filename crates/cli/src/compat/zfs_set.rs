@@ -75,7 +75,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     sessions.finish()
 }
 
-/// What is set.
+/// The change that `set` makes.
 pub(super) struct Change<'a> {
     pub own: &'a Assignments,
     /// Mounts stay as they are.
@@ -118,7 +118,7 @@ pub(super) fn set_one(
     }
     let kind = mounting::kind_of(&values).filter(|_| !in_pool_only);
     let set = || {
-        // What is kept for a volume grows before it, and shrinks after it.
+        // The reservation of a volume grows before the volume, and shrinks after it.
         if let Some((size, true)) = new_size {
             volumes::resize(pool, name, size)?;
         }

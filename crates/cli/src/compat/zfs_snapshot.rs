@@ -40,7 +40,7 @@ fn read(args: &Parsed) -> Options {
     Options { recursive: args.has("r"), properties: args.texts("o") }
 }
 
-/// What `zfs snapshot` says when it cannot say it of one snapshot; the blank is OpenZFS's.
+/// The message of `zfs snapshot` when it cannot blame one snapshot; the blank is OpenZFS's.
 const CREATE_SNAPSHOTS: &str = "cannot create snapshots :";
 /// The last line of a refusal of `zfs snapshot` with `-r` or several names.
 const NONE_CREATED: &str = "no snapshots were created";

@@ -282,7 +282,7 @@ fn kinds(types: &[String], owner: Owner) -> Result<Vec<(Owner, bool)>, Failure> 
     Ok(kinds)
 }
 
-/// What is told; `None` if the pool's server did that.
+/// The lines to print; `None` if the pool's server printed them.
 fn lines(
     call: &Call,
     name: &str,

@@ -142,7 +142,7 @@ pub(super) struct Change<'a> {
     pub pool: &'a str,
     /// The device as it was named.
     pub name: &'a str,
-    /// What is done, as messages say it.
+    /// The action, in the words of the messages.
     pub deed: String,
 }
 

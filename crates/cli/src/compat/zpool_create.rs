@@ -420,7 +420,7 @@ fn check_mountpoint(altroot: Option<&str>, property: Option<&str>, name: &str) -
     Err(Failure::refused(refused).hint("use '-m' option to provide a different default"))
 }
 
-/// What a device is used for.
+/// The use of a device.
 enum Use {
     /// It is part of a pool that is imported.
     Firm(String),

@@ -38,9 +38,9 @@ pub fn device(
     found.cloned().ok_or_else(|| failed("no such device in pool"))
 }
 
-/// What a command says of devices.
+/// The words of a command about devices.
 pub(super) struct Words<'a> {
-    /// What it does, as in `cannot online DEVICE`.
+    /// The verb, as in `cannot online DEVICE`.
     pub verb: &'a str,
     /// The failure of finding a device; `None`: as any other failure.
     pub not_found: Option<fn(device: &str, pool: &str) -> Failure>,

@@ -193,7 +193,7 @@ fn print(call: &Typed<Options>, console: &mut Console, event: &NvList) -> Result
     Ok(())
 }
 
-/// What `-v` shows of an event, one line for each name.
+/// The lines of `-v` about an event, one for each name.
 fn details(event: &NvList) -> Vec<String> {
     let line = |(name, value): (&[u8], &NvValue)| {
         let shown = match value {

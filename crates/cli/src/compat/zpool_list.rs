@@ -322,7 +322,7 @@ pub fn key(view: &PoolView, by_guid: bool) -> String {
     if by_guid { view.guid().0.to_string() } else { view.name.clone() }
 }
 
-/// What stands first in a pool's JSON.
+/// The first fields of a pool's JSON.
 pub fn head(view: &PoolView, typed: bool, as_int: bool) -> Map<String, Value> {
     let (txg, version) = match view.session().map(|session| session.pool().info()) {
         Some(info) => (info.txg.0, info.config.version),

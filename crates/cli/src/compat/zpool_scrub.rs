@@ -120,7 +120,7 @@ fn date(text: &str, ends: bool) -> Result<u64, Failure> {
     crate::dates::read(text, ends).ok_or_else(|| Failure::usage("Failed to parse the date."))
 }
 
-/// What a new scrub is to visit.
+/// The births of the blocks that a new scrub is to visit.
 fn births(
     call: &Typed<Options>,
     pool: &pool::Pool,

@@ -89,7 +89,7 @@ fn run(call: &Call) -> Result<(), Failure> {
     session.finish().and(done)
 }
 
-/// What `set` does.
+/// The change that `set` makes.
 enum Change {
     Nothing,
     Store(String, Value),

@@ -489,7 +489,7 @@ fn as_json(call: &Typed<Options>, console: &mut Console, views: &[&PoolView]) ->
     console.line(&json::envelope("zpool status", "pools", objects).to_string())
 }
 
-/// What the JSON of a vdev is made from.
+/// The facts from which the JSON of a vdev is made.
 struct Shown<'a> {
     values: &'a PoolValues<'a>,
     trouble: &'a Trouble,

@@ -12,7 +12,7 @@ use crate::messages::plain;
 use crate::open::{NotOpen, Session};
 use crate::start;
 
-/// What is wrong with a pool, what to do, and where to read about it.
+/// The fault of a pool, the action to take, and the page to read about it.
 pub struct Advice {
     pub status: String,
     pub action: String,
@@ -50,7 +50,7 @@ fn pressing_advice(view: &PoolView) -> Option<Advice> {
     })
 }
 
-/// What `status` says about a pool that is not in order.
+/// The advice of `status` about a pool that is not in order.
 pub fn advice(view: &PoolView) -> Option<Advice> {
     if let Some(first) = pressing_advice(view) {
         return Some(first);
@@ -197,7 +197,7 @@ fn advice_on_closed(view: &PoolView, why: &NotOpen) -> Advice {
     }
 }
 
-/// What to do about a pool that takes no changes.
+/// The advice about a pool that takes no changes.
 fn advice_on_deleted(name: &str, path: &Path, contents: &Path) -> Advice {
     let (path, contents) = (plain(path.display().to_string()), contents.display());
     Advice {
@@ -211,7 +211,7 @@ fn advice_on_deleted(name: &str, path: &Path, contents: &Path) -> Advice {
     }
 }
 
-/// What to do about a device that is not where its path says.
+/// The advice about a device that is not where its path says.
 fn advice_on_moved(name: &str, path: &Path, now: &Path) -> Advice {
     let (path, now) = (plain(path.display().to_string()), plain(now.display().to_string()));
     Advice {

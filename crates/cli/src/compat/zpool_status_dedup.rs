@@ -1,4 +1,4 @@
-//! What `zpool status -D` says of the dedup tables.
+//! The part of `zpool status -D` about the dedup tables.
 
 use pool::Dedup;
 use pool::props::number::{nice, nice_bytes};

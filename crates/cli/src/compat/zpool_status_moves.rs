@@ -1,4 +1,5 @@
-//! What `zpool status` says of blocks that were moved: away from a vdev that is removed, or to a device that a raidz vdev got.
+//! The part of `zpool status` about blocks that were moved: away from a vdev that is removed, or to a device that a
+//! raidz vdev got.
 
 use pool::props::number;
 use pool::{Expansion, Removal, RemovalStage};

@@ -1,4 +1,4 @@
-//! What `zpool status` says of sequential rebuilds.
+//! The part of `zpool status` about sequential rebuilds.
 
 use format::rebuild::{Rebuild, RebuildState};
 use format::scan::{ScanFunc, ScanState};

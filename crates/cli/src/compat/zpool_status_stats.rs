@@ -1,5 +1,5 @@
-//! What the JSON of `zpool status` says of scans, sequential rebuilds, removals, checkpoints and expansions: numbers, dates
-//! and sizes.
+//! The statistics in the JSON of `zpool status` about scans, sequential rebuilds, removals, checkpoints and expansions:
+//! numbers, dates and sizes.
 //!
 //! Source: the output of `zpool status -j` of OpenZFS 2.3.2.
 

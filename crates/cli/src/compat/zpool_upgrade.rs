@@ -310,7 +310,7 @@ fn versions(console: &mut Console) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What each legacy version brought.
+/// The news of each legacy version.
 const LEGACY: [&str; 28] = [
     "the first version",
     "replicated metadata",

@@ -17,7 +17,7 @@ use crate::open::{self, Intent, Usable};
 use crate::out::Console;
 use crate::table::{self, Column, Field, Got};
 
-/// What `zpool get` is asked for, and how it is shown.
+/// The properties that `zpool get` asks for, and how they are shown.
 #[derive(Clone, Copy)]
 pub(super) struct Asking<'a> {
     /// The list of properties as it was typed.

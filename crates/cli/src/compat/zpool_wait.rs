@@ -53,7 +53,7 @@ fn read(args: &Parsed) -> Options {
 
 /// How often the state of a pool that a server holds is looked at.
 const GLANCE: Duration = Duration::from_millis(250);
-/// What can be waited for, in the order of the columns.
+/// The activities that a user can wait for, in the order of the columns.
 const ACTIVITIES: [&str; 9] =
     ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
 /// That of raidz vdevs that get a device.

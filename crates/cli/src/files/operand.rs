@@ -7,7 +7,7 @@ use crate::around::Surroundings;
 use crate::client;
 use crate::place::{Place, PlaceError, PoolPath};
 
-/// What was written, and where that is.
+/// An operand as it was written, and the place that it names.
 #[derive(Debug)]
 pub struct Operand {
     pub place: PoolPath,
@@ -33,7 +33,7 @@ impl Operand {
         })
     }
 
-    /// What is `below` it, in the same words; `.` is itself.
+    /// The path of `below` under the operand, in the words of the user; `.` is the operand itself.
     pub fn shown(&self, below: &[u8]) -> String {
         if below == b"." {
             return self.shown.clone();

@@ -74,7 +74,7 @@ impl Item {
     }
 }
 
-/// What is left of an open folder.
+/// The entries of an open folder that are still to be visited.
 #[derive(Debug)]
 struct Level {
     /// Bytes of the path to the folder, with a slash at the end.

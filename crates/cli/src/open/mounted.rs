@@ -17,7 +17,7 @@ use crate::around::Surroundings;
 /// The mount option of what may be read alone.
 const READ_ONLY: &str = "ro";
 
-/// What a server says of its mounts.
+/// The mounts of a server.
 #[derive(Default)]
 pub struct Served {
     /// The names that the datasets have now: the kernel keeps those that they were mounted under.
@@ -92,7 +92,7 @@ pub fn mounted(around: &Surroundings) -> Vec<Mounted> {
     all
 }
 
-/// What the servers of these pools have mounted, in the order in which it was mounted.
+/// The mounts of the servers of these pools, in the order in which they were made.
 pub fn mounted_by(pools: &[String], around: &Surroundings) -> Vec<Mounted> {
     let now = Served::of_all(pools, around);
     now.with_shown(kernel_mounts()).into_iter().filter_map(|mount| now.named(mount)).collect()
@@ -116,7 +116,7 @@ pub fn dataset_of(path: &Path, around: &Surroundings) -> std::io::Result<Option<
     Ok(Some(mount))
 }
 
-/// What the server of a pool has mounted where.
+/// The present mounts of the server of a pool.
 fn now(pool: &str, around: &Surroundings) -> Served {
     if let Some(live) = around.live().filter(|live| live.name() == pool) {
         return Served::of_live(live);
@@ -125,7 +125,7 @@ fn now(pool: &str, around: &Surroundings) -> Served {
     client.and_then(|client| client.status().ok()).map(Served::of_status).unwrap_or_default()
 }
 
-/// What is mounted by this user, as the kernel has it.
+/// The mounts of this user, as the kernel lists them.
 fn kernel_mounts() -> Vec<Mounted> {
     let user = rustix::process::geteuid().as_raw();
     let mut all = server::mountinfo::mounted().unwrap_or_default();
@@ -133,7 +133,7 @@ fn kernel_mounts() -> Vec<Mounted> {
     all
 }
 
-/// What the kernel has mounted, and what `now` shows within it, by the names that `now` has.
+/// The mounts that the kernel lists, and those of `now` within them, by the names that `now` has.
 pub fn mounts_of(now: &Served) -> Vec<Mounted> {
     now.with_shown(kernel_mounts()).into_iter().filter_map(|mount| now.named(mount)).collect()
 }

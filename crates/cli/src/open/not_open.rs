@@ -51,7 +51,7 @@ pub enum NotOpen {
     NoPool {
         /// The file.
         path: PathBuf,
-        /// What its partition table has to do with it, if it has one.
+        /// The reason that its partition table gives, if it has one.
         why: Option<String>,
     },
     /// Two copies of one device were found, and nothing tells which one is meant.
@@ -141,7 +141,7 @@ pub fn how_to_reach(name: &str, device: &Path) -> String {
     format!("'{name}' is in use without being imported: 'cenote -d {device} …' reaches it")
 }
 
-/// What is said of a pool of another user.
+/// The message about a pool of another user.
 fn words(user: u32, is_shared: bool) -> String {
     match is_shared {
         true => {

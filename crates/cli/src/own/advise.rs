@@ -208,7 +208,7 @@ fn from_table(args: &Advise, path: &Path, console: &mut Console) -> Result<(), F
     Ok(())
 }
 
-/// What goes on, on a terminal.
+/// The progress on a terminal.
 struct Screen {
     bar: ProgressBar,
     quiet: bool,

@@ -19,7 +19,7 @@ pub fn call(line: &str) -> (Result<u8, Failure>, String) {
     (ended, String::from_utf8(out).expect("text"))
 }
 
-/// What the command said when it refused.
+/// The message with which the command refused.
 pub fn refusal(line: &str) -> String {
     match call(line).0 {
         Err(Failure::Refused(lines)) => lines.join("\n"),

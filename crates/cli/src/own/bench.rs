@@ -31,7 +31,7 @@ use crate::stop::Stop;
 /// Tables that are for the page, where there is more room.
 const NOT_ON_TERMINAL: [&str; 2] = ["All configurations", "CPU and devices"];
 
-/// What columns of the table are.
+/// The meaning of columns of the table.
 const LEGEND: [(&str, &str); 4] = [
     ("space", "space: what the files take on the disk, with metadata and whole sectors"),
     ("saved", "saved: how much less that is than the size of the files"),
@@ -96,7 +96,7 @@ fn show(report: &Report, args: &Bench, console: &mut Console) -> Result<(), Fail
     console.flush()
 }
 
-/// What is said at an early end.
+/// The message at an early end.
 fn end(error: &Error, stop: &Stop, journal: Option<&Path>, console: &mut Console) -> Failure {
     if !matches!(error, Error::Interrupted) {
         return Failure::refused(error.to_string());
@@ -112,7 +112,7 @@ fn refused(error: Error) -> Failure {
     Failure::refused(error.to_string())
 }
 
-/// What to measure with: what the user names, else what the experiment says, else the sample.
+/// The data to measure with: files that the user names, else those of the experiment, else the sample.
 fn source(args: &Bench, experiment: Option<&Experiment>, watch: &dyn Watch) -> Result<Source, Error> {
     let data = match experiment {
         Some(experiment) if args.data.is_empty() => &experiment.data,

@@ -16,7 +16,7 @@ use crate::out::Console;
 use crate::place::PoolPath;
 use crate::stop::Stop;
 
-/// What is said of a place where something was changed.
+/// Makes the JSON for a place where something was changed.
 type Told<'a> = Option<&'a dyn Fn(&PoolPath) -> Value>;
 
 /// Opens the pools of `places` for writing, calls `each` for every place, and writes everything. Then it prints what is `told` of

@@ -29,7 +29,7 @@ const SHOWN: usize = 200;
 /// How long names of damaged files are looked for. A folder with many files is read for each of them.
 const NAMING: Duration = Duration::from_secs(10);
 
-/// What was found out about a pool.
+/// The findings about a pool.
 #[derive(Default)]
 struct Verdict {
     findings: Vec<String>,

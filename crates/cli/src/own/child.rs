@@ -35,7 +35,7 @@ impl Zfs {
         command
     }
 
-    /// What the child prints.
+    /// Runs the child and returns its output.
     ///
     /// # Errors
     /// It failed; these are its messages.

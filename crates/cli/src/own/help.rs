@@ -61,7 +61,7 @@ pub(super) const EXAMPLES: [&str; 6] = [
     "cenote check tank",
 ];
 
-/// What stands below `cenote --help`.
+/// The text below `cenote --help`.
 pub(super) fn topics() -> String {
     let mut text = "Guides (cenote help TOPIC):\n".to_owned();
     for (name, guide) in GUIDES {

@@ -85,9 +85,9 @@ struct Top<'a> {
     id: ObjectId,
 }
 
-/// What a list in JSON has.
+/// The form of a list in JSON.
 struct Listed {
-    /// What is in folders, too.
+    /// Whether the contents of folders are listed, too.
     recursive: bool,
     /// Sums of the contents.
     sha256: bool,

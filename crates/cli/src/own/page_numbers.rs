@@ -5,7 +5,7 @@ fn numbers(text: &str) -> Vec<String> {
     number.find_iter(text).map(|found| found.as_str().to_owned()).collect()
 }
 
-/// What a reader sees of some HTML.
+/// The text that a reader of some HTML sees.
 fn seen(html: &str) -> String {
     regex::Regex::new(r"<[^>]*>").expect("a pattern").replace_all(html, " ").into_owned()
 }

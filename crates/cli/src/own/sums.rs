@@ -19,7 +19,7 @@ use crate::place::PoolPath;
 /// Bytes of a block as `stat` counts them.
 pub const BLOCK: u64 = 512;
 
-/// What a file takes, or a folder with everything in it.
+/// The space of a file, or of a folder with everything in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Lengths of the regular files, in bytes.
@@ -83,7 +83,7 @@ pub fn of_place(
     tree.add((place, 0), &top, console, &mut found)
 }
 
-/// What is in the datasets below those whose turn is still to come, by the names of the latter.
+/// The sums of the datasets below those whose turn is still to come, by the names of the latter.
 struct Tree {
     sums: HashMap<String, Sum>,
     /// All datasets below the place that the user named.

@@ -1,4 +1,4 @@
-//! What a mistaken command line of `cenote` probably means.
+//! Suggestions for a mistaken command line of `cenote`.
 //!
 //! From:   an error of clap.
 //! To:     the same error with a tip that names the command line to write.

@@ -33,7 +33,7 @@ pub struct Bed {
     folder: tempfile::TempDir,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Done {
     pub status: i32,

@@ -29,7 +29,7 @@ impl Person {
         Some(Person { home, program })
     }
 
-    /// What another program does in their name.
+    /// Runs another program as this person.
     pub fn does(&self, words: &[&str]) -> Done {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);
@@ -44,12 +44,12 @@ impl Person {
         self.does(words).status == 0
     }
 
-    /// What the program does in their name.
+    /// Runs the program as this person.
     pub fn run(&self, words: &[&str]) -> Done {
         self.does(&[&[self.program.to_str().expect("UTF-8")], words].concat())
     }
 
-    /// What a shell does, in a folder; `cenote` is the program.
+    /// Runs a shell script in a folder; `cenote` is the program.
     pub fn sh(&self, folder: &str, script: &str) -> Done {
         let script =
             format!("cenote() {{ {} \"$@\"; }}; cd {folder} && {{ {script}\n}}", self.program.display());

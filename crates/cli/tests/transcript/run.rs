@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Sample data is made this many times smaller than it was recorded with.
 const SCALE: u64 = 8;
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Pass,
@@ -114,16 +114,16 @@ fn play(sandbox: &Sandbox, case: &Case) -> Outcome {
     }
 }
 
-/// What a command says it cannot do yet, if it says so.
+/// The part that a command says it does not support, if it says so.
 fn unsupported(done: &Done) -> Option<String> {
     let line = done.err.lines().chain(done.out.lines()).find(|line| line.contains("not supported yet"))?;
     Some(line.trim_start_matches("cenote: ").to_owned())
 }
 
-/// What zdb says of the pools that a transcript leaves; nothing where zdb is not installed.
+/// Lets zdb check the pools that a transcript leaves; does nothing where zdb is not installed.
 ///
 /// # Errors
-/// What zdb finds, or a pool that cannot be exported.
+/// The findings of zdb, or a pool that cannot be exported.
 pub fn judge_pools(sandbox: &Sandbox) -> Result<(), String> {
     let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/zdb-check");
     let pools = sandbox.run("zpool list -H -o name")?.out;

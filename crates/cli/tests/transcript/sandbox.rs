@@ -27,7 +27,7 @@ pub struct Sandbox {
     _folder: tempfile::TempDir,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Done {
     pub out: String,
@@ -58,7 +58,7 @@ impl Sandbox {
     /// Starts one with these programs on its path, each under its name.
     ///
     /// # Errors
-    /// What the machine refuses.
+    /// The error of the machine.
     pub fn new(programs: &[(&str, &Path)]) -> Result<Sandbox, String> {
         let failed = |error: std::io::Error| format!("no sandbox: {error}");
         let folder = tempfile::tempdir().map_err(failed)?;

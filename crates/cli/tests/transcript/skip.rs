@@ -12,7 +12,7 @@ pub struct Entry {
 /// Reads the list.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the list.
 pub fn read(text: &str) -> Result<Vec<Entry>, String> {
     let table: toml::Table = text.parse().map_err(|e| format!("{e}"))?;
     let Some(entries) = table.get("skip") else { return Ok(Vec::new()) };

@@ -2,12 +2,12 @@
 
 use core::ops::Range;
 
-/// What of a block is sealed, and what is authenticated with it.
+/// The parts of a block that are encrypted, and the bytes that are authenticated with them.
 #[derive(Default)]
 pub(super) struct Areas {
     /// The areas that are sealed, in the order in which they form the message.
     pub(super) sealed: Vec<Range<usize>>,
-    /// What the authentication code covers beside the message.
+    /// The bytes that the authentication code covers beside the message.
     pub(super) authenticated: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@ use super::error::CryptError;
 use super::keys::DatasetKeys;
 use super::{dnodes, log};
 
-/// What a block holds, with the byte order of its writer where it matters.
+/// The content of a block, with the byte order of its writer where it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A block that is sealed as a whole.

@@ -60,7 +60,7 @@ pub(super) fn head(
     Ok(end)
 }
 
-/// What of a block of dnodes is sealed: the bonus of each object whose bonus is of a type that is encrypted.
+/// The encrypted areas of a block of dnodes: the bonus of each object whose bonus is of a type that is encrypted.
 pub(super) fn areas(block: &[u8], order: ByteOrder, version: MacVersion) -> Result<Areas, CryptError> {
     let mut areas = Areas::default();
     let mut at = 0;

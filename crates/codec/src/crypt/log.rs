@@ -13,7 +13,7 @@ const USED: usize = 0x88;
 /// Where the readable part of records with block pointers begins: the pointer of a write, the count and pointers of a clone.
 const POINTERS: usize = 0x40;
 
-/// What of a slim log block is sealed.
+/// The encrypted areas of a slim log block.
 pub(super) fn areas(block: &[u8], order: ByteOrder) -> Result<Areas, CryptError> {
     const BAD: CryptError = CryptError::Layout("log records");
     let chain = block.get(..CHAIN_SIZE).ok_or(BAD)?;

@@ -150,7 +150,7 @@ impl WrappingKey {
     }
 }
 
-/// What is authenticated beside the keys, and its length: version 0 knew the guid only.
+/// The bytes that are authenticated beside the keys, and their length: version 0 knew the guid only.
 fn bound_to(suite: Suite, guid: u64, version: u64) -> ([u8; 24], usize) {
     let mut aad = [0; 24];
     aad[..8].copy_from_slice(&guid.to_le_bytes());

@@ -313,7 +313,7 @@ fn last_literals(literals: &[u8], dst: &mut [u8], mut out: usize) -> Option<usiz
     Some(out + literals.len())
 }
 
-/// What a length has above 15: bytes of 255 and the rest.
+/// Writes the part of a length above 15: bytes of 255, then the rest.
 fn length_bytes(rest: usize, dst: &mut [u8], mut out: usize) -> Option<usize> {
     let full = rest / 255;
     dst.get_mut(out..out + full)?.fill(255);

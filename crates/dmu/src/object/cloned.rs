@@ -15,7 +15,7 @@ use crate::budget::CLONE_COST;
 use crate::walk::{Step, Walk};
 use crate::{Error, Result, Tx};
 
-/// What is known of a block.
+/// The known state of a block.
 enum Known {
     /// The open or the syncing txg changes it to this pointer.
     Ptr(BlockPtr),

@@ -14,7 +14,7 @@ use crate::{Head, Ranges, Result, SealedForm, Tx};
 /// Blocks below this size, in bytes, are not encoded ahead, because they are often changed again.
 const AHEAD_BLOCK_MIN: u32 = 32 << 10;
 
-/// What changes about the spill block.
+/// The change of the spill block.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Spill {
     /// As on disk.

@@ -40,7 +40,7 @@ enum Place {
     Disk(Arc<Dnode>),
 }
 
-/// What [`Object::at_hand`] finds.
+/// The result of [`Object::at_hand`].
 #[derive(Clone, Debug)]
 pub enum AtHand {
     /// The block.

@@ -235,7 +235,7 @@ impl Objset {
         self.vdevs().dsize_of(ptr)
     }
 
-    /// What the objset is for.
+    /// The type of the objset.
     #[must_use]
     pub fn os_type(&self) -> ObjsetType {
         self.root().phys.os_type

@@ -155,7 +155,7 @@ pub struct Account<'a> {
     pub who: &'a str,
 }
 
-/// What space and objects are counted by.
+/// The kind of owner for which space and objects are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// By the uid of a file.
@@ -166,7 +166,7 @@ pub enum Owner {
     Project,
 }
 
-/// What `word` asks for; `None` if it is neither a native property nor has the form of another.
+/// The property that `word` asks for; `None` if it is neither a native property nor has the form of another.
 pub fn ask(word: &str) -> Option<Asked<'_>> {
     if let Some(property) = parse(word) {
         return Some(Asked::Native(property));

@@ -35,11 +35,11 @@ pub struct Property {
     pub alias: Option<&'static str>,
     /// Its column heading in `list`.
     pub heading: &'static str,
-    /// What its values look like.
+    /// The form of its values.
     pub kind: Kind,
     /// When and by which command it may be set.
     pub access: Access,
-    /// What it applies to.
+    /// The datasets that have it.
     pub applies: Applies,
     /// Its value where nobody set one.
     pub preset: Preset,
@@ -108,7 +108,7 @@ pub enum Access {
     CreateOnly,
 }
 
-/// What a property has when nobody set it.
+/// The value of a property that nobody has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
     /// A number, for an index that of its word.

@@ -124,7 +124,7 @@ pub enum Asked<'a> {
     User(&'a str),
 }
 
-/// What `word` asks for; `None` if it is neither a native property nor has the form of another.
+/// The property or feature that `word` asks for; `None` if it is neither a native property nor has the form of another.
 pub fn ask(word: &str) -> Option<Asked<'_>> {
     if let Some(property) = parse(word) {
         return Some(Asked::Native(property));

@@ -77,7 +77,7 @@ pub static HIDDEN: &[Property] = properties! {
     "autosit" - "AUTOSIT" ON_OFF Set P DERIVED, left 7 "2.4" "on | off";
 };
 
-/// What a word may ask for of a vdev.
+/// A property of a vdev that a word may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked<'a> {
     /// A property of OpenZFS itself.
@@ -86,7 +86,7 @@ pub enum Asked<'a> {
     User(&'a str),
 }
 
-/// What `word` asks for; `None` if it is neither a native property nor has the form of a user property.
+/// The property that `word` asks for; `None` if it is neither a native property nor has the form of a user property.
 pub fn ask(word: &str) -> Option<Asked<'_>> {
     match VISIBLE.iter().chain(HIDDEN).find(|p| p.is_called(word)) {
         Some(property) => Some(Asked::Native(property)),
@@ -94,7 +94,7 @@ pub fn ask(word: &str) -> Option<Asked<'_>> {
     }
 }
 
-/// What `set` does to a vdev: the name under which it is stored, and the value; `None` removes it.
+/// The change that `set` makes to a vdev: the name under which the value is stored, and the value; `None` removes it.
 ///
 /// # Errors
 /// Unknown and read-only properties, and values that are none of theirs.

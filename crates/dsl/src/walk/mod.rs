@@ -57,7 +57,7 @@ impl Root {
     }
 }
 
-/// What the walk meets.
+/// One thing that the walk meets.
 pub enum Item {
     /// A block on a vdev.
     Block(Place, Block),
@@ -104,7 +104,7 @@ impl Todo {
 pub struct WrongFill {
     /// Where the pointer's block is.
     pub place: Place,
-    /// What it says.
+    /// The fill count in the pointer.
     pub stored: u64,
     /// The count from the entries of its block.
     pub counted: u64,

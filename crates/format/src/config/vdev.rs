@@ -8,7 +8,7 @@ use core::iter;
 use super::{need, ordered, take_object, take_string, take_u64};
 use crate::{Corrupt, Guid, NvList, NvValue, ObjectId, Txg};
 
-/// What a vdev is.
+/// The kind of a vdev.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VdevKind {
     /// The root of the tree.
@@ -85,7 +85,7 @@ impl VdevKind {
     }
 }
 
-/// What a top-level vdev has beside the others.
+/// The fields that only a top-level vdev has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TopConfig {
     /// MOS object with the space maps' numbers; 0 before the first sync.
@@ -103,7 +103,7 @@ pub struct TopConfig {
 /// A vdev and all below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VdevConfig {
-    /// What it is.
+    /// The kind of the vdev.
     pub kind: VdevKind,
     /// Index among its siblings.
     pub id: u64,

@@ -45,7 +45,7 @@ impl Set {
 
 /// ZFS on Linux 0.6.1.
 const FIRST: &[&str] = &["async_destroy", "empty_bpobj", "lz4_compress"];
-/// What 0.6.4 added.
+/// Features that 0.6.4 added.
 const ZOL_0_6_4: &[&str] =
     &["bookmarks", "embedded_data", "enabled_txg", "extensible_dataset", "hole_birth", "spacemap_histogram"];
 /// The features that 0.6.5 added. With them, the set is the one that boot loaders such as GRUB 2.06 read.
@@ -53,7 +53,7 @@ const ZOL_0_6_5: &[&str] = &["filesystem_limits", "large_blocks"];
 const CRASH_DUMP: &[&str] = &["multi_vdev_crash_dump"];
 const SUMS: &[&str] = &["sha512", "skein"];
 const EDONR_SUMS: &[&str] = &["edonr"];
-/// What 0.7 added besides.
+/// Features that 0.7 added to those.
 const ZOL_0_7: &[&str] = &["large_dnode", "userobj_accounting"];
 const REMOVAL: &[&str] = &["device_removal", "obsolete_counts", "zpool_checkpoint"];
 const SPACEMAP_V2: &[&str] = &["spacemap_v2"];

@@ -51,7 +51,7 @@ fn decode_pairs(input: &mut Input, order: ByteOrder, head: &[u8], depth: u32) ->
     }
 }
 
-/// What a pair says of its value, and the bytes behind its name.
+/// The value of a pair: its type, and the bytes behind its name.
 struct RawValue<'a> {
     kind: NvType,
     count: usize,

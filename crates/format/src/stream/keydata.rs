@@ -33,14 +33,14 @@ pub struct MetaForm {
     pub max_blkid: u64,
 }
 
-/// What a raw stream says of its dataset.
+/// The encryption of the dataset of a raw stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyData {
     /// The keys, sealed with the user's key.
     pub wrapped: WrappedKeys,
     /// Authentication code of the root.
     pub portable_mac: [u8; 32],
-    /// What the user's key is.
+    /// The form of the user's key.
     pub format: KeyFormat,
     /// Rounds of a pass phrase, else 0.
     pub iterations: u64,

@@ -32,7 +32,7 @@ pub const BEGIN_PAYLOAD_MAX: u64 = 256 << 20;
 /// Longest name in a BEGIN record, in bytes; a NUL follows.
 pub const NAME_MAX: usize = 255;
 
-/// What a stream may contain: bits of [`Begin::features`].
+/// The features of a stream: bits of [`Begin::features`].
 pub mod feature {
     /// WRITE_BYREF records; obsolete.
     pub const DEDUP: u64 = 1 << 0;

@@ -29,7 +29,7 @@ const MICRO_TYPE: u64 = 0x8000_0000_0000_0003;
 const HEADER_TYPE: u64 = 0x8000_0000_0000_0001;
 const LEAF_TYPE: u64 = 0x8000_0000_0000_0000;
 
-/// What a block of a ZAP object is, by its first word.
+/// The kind of a block of a ZAP object, by its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZapKind {
     /// The one block of a micro ZAP.
@@ -40,7 +40,7 @@ pub enum ZapKind {
     Leaf,
 }
 
-/// What `block` is and in which order it was written. Blocks of external pointer tables have no mark and
+/// The kind of `block`, and the byte order in which it was written. Blocks of external pointer tables have no mark and
 /// are refused here.
 ///
 /// # Errors

@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(ObjectId(self.u64()?))
     }
 
-    /// What a record tells of a node that it makes.
+    /// Decodes the node that a record creates.
     fn new_node(&mut self) -> Result<LoggedNode, Corrupt> {
         let (object, slots) = self.new_object()?;
         Ok(LoggedNode {

@@ -1,4 +1,4 @@
-//! What the records say.
+//! The records of the intent log.
 
 use alloc::vec::Vec;
 
@@ -52,7 +52,7 @@ pub struct Record {
     pub seq: u64,
     /// Names were compared without regard to case (TX_CI).
     pub ignore_case: bool,
-    /// What was done.
+    /// The operation that was done.
     pub body: Body,
 }
 
@@ -96,7 +96,7 @@ pub enum Body {
     Link {
         /// The directory.
         dir: ObjectId,
-        /// What is linked.
+        /// The object that gets the name.
         object: ObjectId,
         /// The new name.
         name: Vec<u8>,
@@ -184,7 +184,7 @@ pub struct LoggedNode {
 /// A new object with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
-    /// What it is.
+    /// The type of the node.
     pub kind: CreateKind,
     /// The directory; of an xattr directory, the file it belongs to.
     pub dir: ObjectId,
@@ -256,7 +256,7 @@ pub struct Rename {
     pub kind: RenameKind,
 }
 
-/// What becomes of the two names.
+/// The kind of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameKind {
     /// The old name is removed, and an object with the new name is replaced.
@@ -357,7 +357,7 @@ pub mod kind {
 }
 
 impl Body {
-    /// What kind of record it is, in the words of OpenZFS.
+    /// The type of the record, in the words of OpenZFS.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What a directory says of an entry.
+//! The values of directory entries.
 
 use super::S_IFMT;
 use crate::{Corrupt, ObjectId};

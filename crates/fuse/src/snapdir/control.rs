@@ -15,12 +15,12 @@ use crate::listing::{add_name, each};
 use crate::replies::Entry;
 
 impl Snapshots {
-    /// What something made up in this file system is called in the mount.
+    /// The inode number in the mount of a node that is not stored in the file system.
     pub(crate) fn called(&self, id: ObjectId) -> INodeNo {
         INodeNo(self.head.kernel.numbers.of(id))
     }
 
-    /// What a folder is called.
+    /// The inode number of a folder of `.zfs`.
     pub(crate) fn number(&self, folder: Folder) -> INodeNo {
         self.called(ObjectId(folder.number()))
     }
@@ -50,7 +50,7 @@ impl Snapshots {
         }
     }
 
-    /// What `stat` shows of a folder.
+    /// The attributes that `stat` shows of a folder of `.zfs`.
     pub(crate) fn folder_attr(&self, folder: Folder) -> Answer<FileAttr> {
         let stat = self.head.session.folder_stat(folder).map_err(errno::from)?;
         Ok(attr(&stat, self.number(folder)))

@@ -1,5 +1,5 @@
-//! What programs do with the contents of files on a mount: ranges, holes, mappings, directories that change while they
-//! are read. Where a file system of the kernel's own has the same answers, it is asked, too.
+//! Programs use the contents of files on a mount: ranges, holes, mappings, and directories that change while they are
+//! read. Where a file system of the kernel's own must give the same answers, the test asks it, too.
 
 mod listings;
 #[path = "../support/mod.rs"]
@@ -10,7 +10,7 @@ use std::sync::Once;
 
 use support::{Bed, reference, shell, usable};
 
-/// What every script has at hand.
+/// The beginning of every script.
 const PRELUDE: &str = r#"
 import ctypes, errno, fcntl, hashlib, mmap, os, random, signal, socket, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -54,7 +54,7 @@ def extents(fd):
     return found
 "#;
 
-/// What a Python script prints in `dir`, with its mistakes.
+/// Runs a Python script in `dir` and returns its output, errors included.
 fn python(dir: &Path, script: &str) -> String {
     static FOUND: Once = Once::new();
     FOUND.call_once(|| assert!(!shell(dir, "python3 --version").contains("not found"), "needs python3"));

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use support::waits::wait_until;
 use support::{Bed, Chance, difference, reference, shell, usable};
 
-/// What `.zfs`, `.zfs/shares` and `.zfs/snapshot` are on Linux.
+/// The inode numbers of `.zfs`, `.zfs/shares` and `.zfs/snapshot` on Linux.
 const NUMBERS: [u64; 3] = [0xffff_ffff_ffff, 0xffff_ffff_fffe, 0xffff_ffff_fffd];
 
 trait Snapshots {
@@ -118,7 +118,7 @@ fn a_snapshot_is_read_while_the_head_changes() {
     bed.take("s");
     let within = bed.within("s");
     assert_eq!(difference(&within, copy.path()), None);
-    // What was looked at before, and what was not.
+    // Changes files that were looked at before, and files that were not.
     fs::write(bed.at().join("small"), b"other").unwrap();
     fs::remove_dir_all(bed.at().join("d/e")).unwrap();
     fs::write(bed.at().join("block"), b"").unwrap();

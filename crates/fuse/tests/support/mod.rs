@@ -232,7 +232,7 @@ impl Bed {
         self
     }
 
-    /// What real OpenZFS says of the closed image.
+    /// Lets the `zdb` of real OpenZFS read the closed image.
     fn ask_zdb(&self) {
         let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
         let out = Command::new(oracle).arg("tank").arg(self.image()).output().unwrap();
@@ -248,7 +248,7 @@ pub fn reference() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// What a tree holds, name by name: kind, mode, links, owners, size, contents, extended attributes.
+/// The contents of a tree, name by name: kind, mode, links, owners, size, contents, extended attributes.
 pub fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut todo = vec![top.to_owned()];

@@ -40,7 +40,7 @@ impl Authority {
         fs::set_permissions(folder.join("server-key.pem"), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// What a client encrypts with that trusts this authority, and shows a certificate of `signer`.
+    /// The configuration of a client that trusts this authority and shows a certificate of `signer`.
     pub fn client(&self, signer: Option<&Authority>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.der().clone()).unwrap();

@@ -24,11 +24,11 @@ pub struct Client<S = UnixStream> {
     pub stream: S,
     /// Replies come in chunks.
     pub structured: bool,
-    /// What the export can do.
+    /// The abilities of the export.
     pub flags: u16,
     /// Bytes of the export.
     pub size: u64,
-    /// What its requests are known by.
+    /// The number of the next request.
     pub cookie: u64,
 }
 

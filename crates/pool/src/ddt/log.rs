@@ -102,7 +102,7 @@ pub(super) struct Flat {
     pub(super) appended: u64,
 }
 
-/// What is below a table's name in the object directory, if it is a table with logs.
+/// The directory below a table's name in the object directory, if it is a table with logs.
 ///
 /// # Errors
 /// If it cannot be read, or is of a version that is not known here.

@@ -24,7 +24,7 @@ use crate::mos::DIRECTORY;
 pub(super) const BLOCK_SHIFT: u32 = 12;
 /// log2 of the bytes of an indirect block.
 pub(super) const INDIRECT_SHIFT: u8 = 15;
-/// What a value decodes to: an entry of a table of this kind.
+/// The kind of a table, which decides the form of its values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Its stores are in the object directory.

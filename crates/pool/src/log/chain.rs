@@ -48,7 +48,7 @@ pub(crate) fn seq(block: &Block) -> u64 {
     block.checksum.0[SEQ]
 }
 
-/// What a log block holds.
+/// The content of a log block.
 pub struct Contents {
     raw: Vec<u8>,
     range: Range<usize>,

@@ -57,7 +57,7 @@ pub(crate) struct Link {
     pub(crate) written: bool,
 }
 
-/// What the log is doing.
+/// The phase in which the log is.
 #[derive(Debug, Default)]
 pub(crate) enum Phase {
     /// Nothing is noted.

@@ -66,7 +66,7 @@ impl Recovery {
         if std::mem::take(&mut self.uncounted) { self.cloned.clone() } else { Vec::new() }
     }
 
-    /// What the log refers to.
+    /// The blocks that the log refers to.
     fn all_blocks(&mut self) -> Vec<Block> {
         let mut blocks = std::mem::take(&mut self.blocks);
         if !self.uncounted {

@@ -47,7 +47,7 @@ enum Obstacle {
 struct Piece {
     start: u64,
     end: u64,
-    /// What is in use of it, as (offset, length).
+    /// The ranges of it in use, as (offset, length).
     runs: Runs,
 }
 
@@ -76,7 +76,7 @@ impl Piece {
         self.runs.iter().map(|(_, len)| len).sum()
     }
 
-    /// What is not in use between its beginning and its end, as (offset, length).
+    /// The ranges between its beginning and its end that are not in use, as (offset, length).
     fn gaps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let between = self.runs.windows(2).map(|two| (two[0].0 + two[0].1, two[1].0));
         between.map(|(start, end)| (start, end - start))
@@ -134,7 +134,7 @@ impl Syncing<'_> {
         Ok(None)
     }
 
-    /// What is in use of a metaslab, as (offset, length).
+    /// The ranges of a metaslab in use, as (offset, length).
     pub(crate) fn runs_in_use(&mut self, vdev: VdevId, metaslab: u64) -> Result<Runs> {
         self.with_space(|allocator, source| allocator.runs(vdev, (metaslab as u32, Which::InUse), source))
             .map_err(Error::from)

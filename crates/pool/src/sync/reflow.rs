@@ -46,7 +46,7 @@ pub(super) struct Moving<'a> {
     _leases: Option<LeasesPaused<'a>>,
 }
 
-/// What was copied, or why it was not.
+/// The move that was done, or the reason why it was not.
 type Done<'a> = std::result::Result<Option<Moving<'a>>, Obstacle>;
 
 /// Nobody else may begin to read the pool until this is dropped.
@@ -177,7 +177,8 @@ impl Syncing<'_> {
         Ok(Ok(Some(Moving { inner, gate, vdev: it.vdev, moved, scratch: None, _leases: None })))
     }
 
-    /// What is in use from the border on up to `limit`, `most` bytes of it, and where the border is then.
+    /// The ranges in use from the border on up to `limit`, `most` bytes of them, and the place of the border after
+    /// them.
     fn ranges_to_move(&mut self, it: &Reflow, limit: u64, most: u64) -> Result<(Runs, u64)> {
         let top = &self.inner.storage.vdevs().tops()[it.vdev as usize];
         let (vdev, shift) = (VdevId(it.vdev), top.metaslab_shift);

@@ -41,7 +41,7 @@ impl Wait {
     }
 }
 
-/// What one change has waited for so far. It lives as long as the change, over all its tries, and ends the waiting when
+/// The waits of one change so far. It lives as long as the change, over all its tries, and ends the waiting when
 /// another wait cannot help.
 #[derive(Default)]
 pub struct Patience {

@@ -63,7 +63,7 @@ impl Ticket {
     }
 }
 
-/// What an asker is to do.
+/// The task of a caller of `fsync`.
 pub enum Turn<'a> {
     /// Nothing: the changes are safe.
     Done,
@@ -140,7 +140,7 @@ impl Dataset {
     }
 }
 
-/// What askers want to be safe.
+/// The changes that callers of `fsync` want to be safe.
 struct Wanted {
     all: bool,
     objects: BTreeSet<ObjectId>,

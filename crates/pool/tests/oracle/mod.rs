@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What zdb says of the exported pool in one file, or in the files of one folder; nothing where it is not installed.
+/// Lets zdb check the exported pool in one file, or in the files of one folder; does nothing where it is not installed.
 #[track_caller]
 pub fn expect_pleased(pool: &str, image: &Path) {
     expect_pleased_with(pool, image, &[]);

@@ -45,7 +45,7 @@ pub fn imported(disks: impl IntoIterator<Item = ScriptedDisk>, options: Options)
     Pool::import_disks(disks, options).unwrap()
 }
 
-/// What [`write`] writes into its `n`th file.
+/// The content that [`write`] writes into its `n`th file.
 pub fn content(n: u64) -> Vec<u8> {
     (0..LEN).map(|i| (i.wrapping_mul(n * 2 + 1) >> 3) as u8).collect()
 }

@@ -13,7 +13,7 @@ use pool::label_faults::{self, LabelFault};
 
 use super::Finding;
 
-/// What is wrong with the labels of each device.
+/// The faults of the labels of each device.
 pub(super) type Faults = Vec<(PathBuf, Vec<(usize, LabelFault)>)>;
 
 /// Reads the labels of all devices that are there, and returns what is damaged in them. Labels that a power cut left behind the

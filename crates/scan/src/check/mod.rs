@@ -42,7 +42,7 @@ pub enum Finding {
         why: String,
         /// No copy of the block can be read.
         lost: bool,
-        /// What the block belongs to.
+        /// The structure that the block belongs to.
         of: Option<Part>,
         /// Which block of the object it is, if it holds data.
         data: Option<DataBlock>,
@@ -106,9 +106,9 @@ pub enum Finding {
     Sum {
         /// Which figure.
         what: String,
-        /// What the pool says.
+        /// The value in the pool.
         stored: u64,
-        /// What it should be.
+        /// The right value.
         counted: u64,
     },
 }
@@ -185,7 +185,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was looked at.
+/// The counts of what the check looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Datasets and snapshots.

@@ -34,7 +34,7 @@ pub(super) fn read(mos: &Mos) -> Result<BTreeSet<DataError>> {
     read_logs(mos, &[LAST, SCRUB])
 }
 
-/// What the scrub under way has found.
+/// The errors that the scrub under way has found.
 pub(super) fn found(mos: &Mos) -> Result<BTreeSet<DataError>> {
     read_logs(mos, &[SCRUB])
 }

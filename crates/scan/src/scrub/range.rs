@@ -72,7 +72,7 @@ fn times(pool: &Pool) -> Result<Vec<(u64, Txg)>> {
     Ok(times)
 }
 
-/// What the tables of OpenZFS 2.4 hold.
+/// The entries of the tables of OpenZFS 2.4.
 fn tables(mos: &Mos) -> Result<Vec<(u64, Txg)>> {
     let directory = mos.object(DIRECTORY)?;
     let mut times = Vec::new();

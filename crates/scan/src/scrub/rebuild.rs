@@ -75,7 +75,7 @@ fn carry_out(inner: &Arc<Inner>) -> Result<Option<Scan>> {
     }
 }
 
-/// What is to be done after a part.
+/// The next task after a part.
 enum Next {
     GoesOn,
     /// No rebuild is under way any more; a scan may have begun.

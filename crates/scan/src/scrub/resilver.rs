@@ -87,7 +87,7 @@ pub(super) fn settle(inner: &Inner, end: Txg) -> Result<()> {
     Ok(())
 }
 
-/// What devices lack of a block.
+/// The copies of a block that devices miss.
 pub(super) fn look_at(storage: &Storage, block: &Block) -> (Verified, Vec<Missed>) {
     match storage.reader().for_purpose(Purpose::Scrub).missed(block) {
         Ok(missed) => (Verified::default(), missed),
@@ -191,7 +191,7 @@ fn empty_lists(syncing: &mut Syncing<'_>) -> Result<Option<bool>> {
     }
     let scan = syncing.inner.scrubber().lock().progress.as_ref().map(|progress| progress.scan);
     let Some(scan) = scan.filter(Scan::is_resilvering) else { return Ok(Some(false)) };
-    // What only a checkpoint reaches was not visited.
+    // The scan has not visited blocks that only a checkpoint reaches.
     if scan.errors == 0 && !syncing.has_checkpoint() && syncing.copy_again()? {
         let written: Vec<_> =
             syncing.inner.storage().vdevs().tops().iter().flat_map(|top| top.written()).collect();

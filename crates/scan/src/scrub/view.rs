@@ -110,7 +110,7 @@ impl View {
 
     /// Whether no block of this view can have been overwritten yet.
     pub(super) fn holds(&self, inner: &Inner) -> bool {
-        // What the next txg frees is free for the third.
+        // Space that the next txg frees can be used by the third.
         inner.open_txg().0 <= self.txg.0 + 3
     }
 }

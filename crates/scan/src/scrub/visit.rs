@@ -141,7 +141,7 @@ struct Seen {
     /// `None`: its place could not be determined.
     block: Option<Block>,
     copies: Verified,
-    /// What devices lack of it.
+    /// The copies that devices miss.
     missed: Vec<Missed>,
 }
 
@@ -442,7 +442,7 @@ impl Visit<'_> {
     }
 }
 
-/// What came of a chunk.
+/// The result of a chunk.
 enum Swept {
     /// All its blocks were looked at.
     All(Vec<Seen>),

@@ -96,7 +96,7 @@ impl Live {
         failed
     }
 
-    /// What is shared.
+    /// The file systems that are shared.
     #[must_use]
     pub fn shares(&self) -> Vec<Exported> {
         self.shares.list()

@@ -15,7 +15,7 @@ const LETTING_GO: Duration = Duration::from_secs(2);
 /// Between two looks at whether they did.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What became of an exchange.
+/// The result of an exchange.
 #[derive(Debug)]
 pub enum Exchanged<T> {
     /// The change was made; its result. With a reason: the file system could not be opened after it and is not mounted any

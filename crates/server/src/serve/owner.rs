@@ -16,7 +16,7 @@ pub(super) fn other_owner(found: &Found) -> Option<u32> {
     files.filter(|file| file.is_file()).map(|file| file.uid()).find(|owner| *owner != 0)
 }
 
-/// What is said of a pool in files of another user, unless the mount options settle it.
+/// The log line about a pool in files of another user; `None` if the mount options settle the question.
 pub(super) fn distrust(name: &str, owner: u32, given: Option<Overrides>) -> Option<String> {
     let given = given.unwrap_or_default();
     (given.setuid.is_none() || given.devices.is_none()).then(|| {

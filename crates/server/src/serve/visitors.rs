@@ -78,7 +78,7 @@ impl Drop for Reachable {
     }
 }
 
-/// What a reader printed, and how it ended.
+/// The output of a reader, and how it ended.
 struct Read {
     out: File,
     err: File,

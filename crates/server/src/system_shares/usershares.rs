@@ -150,7 +150,7 @@ impl Usershares {
                 failed.push((share.dataset.clone(), ShareError::Server(why)));
             }
         }
-        // What failed is tried again.
+        // Usershares that failed are tried again.
         self.set = (failed.len() == before).then_some(paths);
         failed
     }

@@ -27,7 +27,7 @@ pub fn damage_by(source: &Source, choose: &mut dyn FnMut(u64) -> u64) -> Patches
 
 /// Adds a few changes to a forgery.
 pub(super) fn damage_more(forgery: &mut Forgery<'_>, source: &Source, choose: &mut dyn FnMut(u64) -> u64) {
-    // What files hold is seldom looked at by anything.
+    // Few checks look at the contents of files.
     let wanted: Vec<usize> = source
         .blocks()
         .filter(|(_, kind, place)| *kind != ObjectType::PLAIN_FILE_CONTENTS || place.level > 0)

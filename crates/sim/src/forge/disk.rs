@@ -13,7 +13,7 @@ use super::Patches;
 /// Bytes of a piece that was written.
 const PAGE: usize = 4 << 10;
 
-/// What was written, by number of the page.
+/// The pages that were written, by number.
 type Pages = BTreeMap<u64, Box<[u8]>>;
 
 /// A disk that holds an image with patches over it. The image stays as it is: what is written is kept beside it.
@@ -43,7 +43,7 @@ impl PatchedDisk {
         end.ok_or_else(|| kind.into())
     }
 
-    /// What the image and the patches hold.
+    /// Reads the image with its patches.
     fn read_original(&self, buf: &mut [u8], offset: u64, end: u64) {
         buf.copy_from_slice(&self.image[offset as usize..end as usize]);
         for (at, bytes) in self.patches.range(..end) {

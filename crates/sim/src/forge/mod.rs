@@ -54,7 +54,7 @@ impl<'a> Forgery<'a> {
         Forgery { source, contents: BTreeMap::new(), patches: Patches::new(), free_below }
     }
 
-    /// What a block holds, uncompressed, with the changes made so far.
+    /// The content of a block, uncompressed, with the changes made so far.
     #[must_use]
     pub fn content(&self, block: usize) -> &[u8] {
         self.contents.get(&block).unwrap_or(&self.source.blocks[block].content)

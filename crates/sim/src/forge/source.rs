@@ -21,7 +21,7 @@ const DATASET_BLKPTR: usize = 0x80;
 /// Dnodes in an objset's block: of its objects, of what users, groups and projects use.
 const OBJSET_DNODES: [usize; 4] = [0, 0x400, 0x600, 0x800];
 
-/// What a block is part of.
+/// The place of a block: its objset, object, level and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The DSL dataset object, 0 for the MOS.
@@ -119,7 +119,7 @@ impl Source {
         found.into_iter().map(|(block, _, _)| block).collect()
     }
 
-    /// What a block holds, uncompressed.
+    /// The content of a block, uncompressed.
     #[must_use]
     pub fn content(&self, block: usize) -> &[u8] {
         &self.blocks[block].content

@@ -6,7 +6,7 @@ use std::process::Command;
 use sim::Story;
 use storage::host::{Access, FileDisk};
 
-/// What zdb says of the disks of a story, which ends here; nothing where zdb is not installed.
+/// Ends the story and lets zdb check its disks; does nothing where zdb is not installed.
 #[track_caller]
 pub fn expect_pleased(story: &mut Story) {
     // Only a newer zdb knows features that 2.1 does not have.

@@ -7,7 +7,7 @@
 /// Percent of the special vdevs reserved for metadata, so that small data blocks do not fill them.
 const RESERVE_PERCENT: u128 = 25;
 
-/// What a top-level vdev is for.
+/// The class of a top-level vdev: which blocks it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Everything that is placed nowhere else.

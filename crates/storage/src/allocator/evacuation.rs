@@ -27,7 +27,7 @@ impl Allocator {
         self.evacuation = Some(Evacuation { vdev, copies, freed: 0 });
     }
 
-    /// What was copied of the vdev that is being removed.
+    /// The ranges that were copied from the vdev that is being removed.
     #[must_use]
     pub fn evacuated(&self) -> Option<&Moves> {
         self.evacuation.as_ref().map(|evacuation| &evacuation.copies)

@@ -35,8 +35,8 @@ impl Allocator {
         kept.add(dva.offset, dva.offset + dva.asize).map_err(|_| FreeError::NotAllocated(dva))
     }
 
-    /// What was freed and kept since the last call, as (byte offset within the vdev, bytes), by vdev. No run crosses the
-    /// border of a metaslab.
+    /// The ranges that were freed and kept since the last call, as (byte offset within the vdev, bytes), by vdev. No
+    /// run crosses the border of a metaslab.
     #[must_use = "what was kept and is not written down is lost"]
     pub fn take_kept(&mut self) -> Vec<(VdevId, Runs)> {
         let kept = std::mem::take(&mut self.kept);

@@ -7,8 +7,8 @@ use format::VdevId;
 
 use super::{MapEntry, Runs};
 
-/// What changed in one metaslab: allocations happened before frees. Lists are (byte offset within the vdev,
-/// bytes), ascending, coalesced.
+/// The changes in one metaslab: allocations happened before frees. Lists are (byte offset within the vdev, bytes),
+/// ascending, coalesced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaslabChange {
     /// Top-level vdev.

@@ -400,7 +400,7 @@ impl Metaslab {
         }
     }
 
-    /// What may be handed out, as (offset, len); nothing if not loaded.
+    /// The ranges that may be handed out, as (offset, len); none if not loaded.
     fn allocatable_runs(&self) -> Runs {
         self.loaded.as_ref().map_or_else(Runs::new, |loaded| runs(&loaded.allocatable))
     }
@@ -417,22 +417,23 @@ impl Metaslab {
         Some(histogram)
     }
 
-    /// What a space map that holds all changes taken so far calls allocated, as (offset, len); `None` if
-    /// not loaded. For writing a map anew (condensing).
+    /// The ranges that a space map with all changes taken so far calls allocated, as (offset, len); `None` if not
+    /// loaded. It is used to write a map anew (condensing).
     #[must_use]
     pub fn allocated_runs(&self) -> Option<Runs> {
         let taken = self.freed.iter().map(|(_, frees)| frees);
         self.all_but(taken.chain(self.pending.iter().map(|(_, pending)| &pending.allocs)))
     }
 
-    /// What is in use as of now, as (offset, len); nothing if not loaded.
+    /// The ranges in use as of now, as (offset, len); none if not loaded.
     fn runs_in_use(&self) -> Runs {
         let taken = self.freed.iter().map(|(_, frees)| frees);
         let freed = taken.chain(self.pending.iter().map(|(_, pending)| &pending.frees));
         self.all_but(freed).unwrap_or_default()
     }
 
-    /// What is not to be handed out now, as (offset, len): in use, or freed and not reusable yet; nothing if not loaded.
+    /// The ranges that are not to be handed out now, as (offset, len): in use, or freed and not reusable yet; none if
+    /// not loaded.
     fn runs_not_free(&self) -> Runs {
         self.all_but(std::iter::empty()).unwrap_or_default()
     }

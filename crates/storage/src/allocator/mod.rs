@@ -55,7 +55,7 @@ pub struct VdevSpec {
     pub ashift: u8,
     /// log2 of the metaslab size, in bytes; the tail beyond the last whole metaslab is not used.
     pub metaslab_shift: u8,
-    /// What it is for.
+    /// The class of the vdev.
     pub class: Class,
     /// How blocks are spread where parity goes with them.
     pub sizes: Option<Sizes>,
@@ -92,7 +92,7 @@ pub struct Want {
     pub psize: u64,
     /// In so many places, 1 to 3.
     pub copies: u8,
-    /// What it holds.
+    /// The kind of data in the block.
     pub holds: Holds,
 }
 
@@ -424,7 +424,7 @@ impl Allocator {
         self.free_copies(dva, txg)
     }
 
-    /// What changed in `txg` since the last call, by ascending vdev and metaslab.
+    /// The changes in `txg` since the last call, by ascending vdev and metaslab.
     #[must_use = "changes that are not written down are lost"]
     pub fn take_changes(&mut self, txg: Txg) -> Vec<MetaslabChange> {
         let from_txg = self.pending.range((txg, 0, 0)..(txg.next(), 0, 0)).copied().collect::<Vec<_>>();

@@ -17,7 +17,7 @@ impl Allocator {
         debug_assert!(noted.is_ok(), "{dva:?} is freed once");
     }
 
-    /// What was noted since the last call, as (byte offset within the removed vdev, bytes), by vdev.
+    /// The ranges that were noted since the last call, as (byte offset within the removed vdev, bytes), by vdev.
     #[must_use = "what was noted and is not written down is lost"]
     pub fn take_obsolete(&mut self) -> Vec<(VdevId, Runs)> {
         let noted = std::mem::take(&mut self.obsolete);

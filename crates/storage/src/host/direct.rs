@@ -70,7 +70,7 @@ impl DirectFile {
     /// for when the file system refuses direct writes.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub(super) fn write(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<u64> {
         GATHERED.with_borrow_mut(|gathered| {
             let page_buf = gathered.get_or_insert_with(|| AlignedBuf::zeroed(STEP));

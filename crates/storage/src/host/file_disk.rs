@@ -65,7 +65,7 @@ pub enum OpenError {
     /// Neither a regular file nor a block device.
     #[error("'{}' is neither a file nor a block device", path.display())]
     NotADisk {
-        /// What was named.
+        /// The path that was named.
         path: PathBuf,
     },
     /// The path names a partition in a file, and the file has no such partition.

@@ -61,7 +61,7 @@ impl Partition {
     }
 }
 
-/// What a partition table says.
+/// The contents of a partition table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// `gpt` or `mbr`.

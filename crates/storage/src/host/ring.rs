@@ -173,7 +173,7 @@ mod tests {
         Backing::new(Arc::new(file), start, size)
     }
 
-    /// What is read of each disk: the bytes, or what is wrong.
+    /// Reads each disk: the bytes, or the kind of the error.
     fn read(from: &[(Backing, u64)], len: usize) -> Vec<Result<Vec<u8>, io::ErrorKind>> {
         let mut buffers = vec![vec![0; len]; from.len()];
         let mut requests: Vec<Request<'_>> = from

@@ -26,7 +26,7 @@ use pages::Pages;
 /// The unit in which a torn write arrives, in bytes.
 const SECTOR: usize = 512;
 
-/// What becomes of writes that were not flushed when the power went.
+/// The fate of writes that were not flushed when the power went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPolicy {
     /// All arrived: the cut is clean.
@@ -39,7 +39,7 @@ pub enum CrashPolicy {
     Torn,
 }
 
-/// What goes wrong on a disk. Operations are counted as in [`Script::op_count`].
+/// A fault of a disk. Operations are counted as in [`Script::op_count`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Reads that touch this byte range fail.
@@ -90,7 +90,7 @@ pub enum Op {
         disk: usize,
         /// Byte offset.
         offset: u64,
-        /// What was written; empty for a forgotten write.
+        /// The written bytes; empty for a forgotten write.
         bytes: Arc<[u8]>,
     },
     /// All writes of this disk before it are durable.

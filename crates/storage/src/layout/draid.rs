@@ -191,7 +191,7 @@ impl Draid {
         let group_bytes = spec.width() << ROW_SHIFT;
         let (mut at, mut left) = (offset, psize);
         while left > 0 {
-            // What is left of the group, in whole stripes.
+            // The rest of the group, in whole stripes.
             let rest = group_bytes - at % group_bytes;
             let taken = left.min(rest / spec.width() * spec.data);
             if taken == 0 {

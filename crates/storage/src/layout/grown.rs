@@ -94,7 +94,8 @@ impl Grown {
         self.since.last().copied().filter(|_| self.motion.is_none())
     }
 
-    /// What the rows of a block with this physical birth are made of. They may lie on more children than a row has columns.
+    /// The layout of the rows of a block with this physical birth. They may lie on more children than a row has
+    /// columns.
     fn rows_of(&self, born: Txg) -> Raidz {
         let before = self.since.iter().filter(|since| **since > born).count() as u64;
         Raidz { width: self.newest().width - before, ..self.now }
@@ -178,7 +179,7 @@ impl Grown {
     }
 }
 
-/// What a sector of a row holds.
+/// The content of a sector of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     Parity,
@@ -189,7 +190,8 @@ enum Holds {
 }
 
 impl Raidz {
-    /// What column `column` of row `row` holds of a block of so many sectors: its data goes down the first column, then down the next.
+    /// The content of column `column` of row `row`, for a block of so many sectors: its data goes down the first
+    /// column, then down the next.
     const fn holds(&self, sectors: u64, row: u64, column: u64) -> Holds {
         let data_columns = self.width - self.parity;
         let rows = sectors.div_ceil(data_columns);

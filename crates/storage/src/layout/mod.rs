@@ -209,7 +209,7 @@ impl Spread {
         }
     }
 
-    /// What new blocks occupy. Older ones of a vdev that was expanded may occupy more.
+    /// The space that new blocks occupy. Older ones of a vdev that was expanded may occupy more.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         match self {
@@ -219,7 +219,8 @@ impl Spread {
         }
     }
 
-    /// What a block occupied when the vdev was made: space is accounted by it, also after children were added.
+    /// The space that a block occupied when the vdev was made. All accounting of space uses it, also after children
+    /// were added.
     #[must_use]
     pub fn original_sizes(&self) -> Sizes {
         match self {
@@ -257,7 +258,7 @@ impl Spread {
     }
 }
 
-/// What blocks occupy on a vdev with parity.
+/// The space that blocks occupy on a vdev with parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// Parity of each row, and what makes the size a multiple.

@@ -63,7 +63,7 @@ impl IoStats {
         self.each(other, |a, b| a + b)
     }
 
-    /// What was added since `earlier`.
+    /// The increase since `earlier`.
     #[must_use]
     pub fn since(self, earlier: IoStats) -> IoStats {
         self.each(earlier, u64::saturating_sub)
@@ -77,7 +77,7 @@ impl IoStats {
         [reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors, slow]
     }
 
-    /// What [`IoStats::to_words`] wrote.
+    /// Decodes the output of [`IoStats::to_words`].
     #[must_use]
     pub const fn from_words(words: [u64; 8]) -> IoStats {
         let [reads, read_bytes, writes, write_bytes, read_errors, write_errors, checksum_errors, slow] =

@@ -13,7 +13,7 @@ use crate::rank::{MutexHeld, RankedMutex};
 /// Late answers kept until somebody asks for them; all are counted.
 const LATE_MAX: usize = 20;
 
-/// What a disk was asked to do.
+/// The kind of a request to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// Read bytes.
@@ -42,7 +42,7 @@ impl Deed {
 /// A request to a disk, and how long it takes so far or took in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What was asked.
+    /// The kind of the request.
     pub deed: Deed,
     /// Byte offset on the disk.
     pub offset: u64,

@@ -13,7 +13,7 @@ pub const SIZE_BUCKETS: usize = 16;
 /// log2 of the smallest size that has a bucket.
 const SIZE_SHIFT: u32 = 9;
 
-/// What a request is for. The order is that of the columns of `zpool iostat`.
+/// The purpose of a request. The order is that of the columns of `zpool iostat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A reader waits for it.
@@ -59,7 +59,7 @@ impl Times {
 /// Sizes of requests, in buckets.
 pub type Sizes = [u64; SIZE_BUCKETS];
 
-/// What requests to a disk took at one time of looking; arrays of [`PURPOSES`] are indexed by [`Purpose`].
+/// The times and sizes of requests to a disk, up to one moment. Arrays of [`PURPOSES`] are indexed by [`Purpose`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoTimes {
     /// Waiting in a queue and at the disk; reads, writes.
@@ -91,7 +91,7 @@ impl IoTimes {
         self
     }
 
-    /// What was added since `earlier`. The counts of requests under way stay: it is how things are now.
+    /// The increase since `earlier`. The counts of requests under way stay: they describe the present.
     #[must_use]
     pub fn since(mut self, earlier: &IoTimes) -> IoTimes {
         self.each(earlier, |a, b| *a = a.saturating_sub(b));
@@ -104,7 +104,7 @@ impl IoTimes {
         self.clone().words().map(|word| *word).collect()
     }
 
-    /// What [`IoTimes::to_words`] wrote; `None` of another count of numbers.
+    /// Decodes the output of [`IoTimes::to_words`]; `None` if the count of numbers is another one.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Option<IoTimes> {
         let mut times = IoTimes::default();

@@ -48,7 +48,7 @@ impl<T> RankedMutex<T> {
         Ranked::lock(self.place, || self.mutex.lock().unwrap_or_else(|_| broken(self.place)))
     }
 
-    /// What the lock guards.
+    /// The guarded value.
     ///
     /// # Panics
     /// A thread panicked while it held the lock.

@@ -101,7 +101,7 @@ fn publish(shared: &Shared, fed: &[Fed]) {
     *shared.devices.write() = devices;
 }
 
-/// What is on a device that is new here; a header for one that has none. `None`: it refuses.
+/// Reads the state of a device that is new here, or writes a header to one that has none. `None`: it refuses.
 fn begin(shared: &Shared, device: &Device) -> Option<Ring> {
     if device.rebuild
         && let Some(ring) = rebuild::read(device)

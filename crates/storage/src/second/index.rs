@@ -6,8 +6,9 @@ use std::collections::hash_map::Entry;
 use format::Guid;
 use format::blkptr::{Block, Dva};
 
-/// What a block is known by: where its first copy lies in the pool, and since when. Two blocks of one txg may share a key (the
-/// passes of a sync write blocks of the MOS anew in their places): the checksum tells them apart when they are read.
+/// The key of a block: the place of its first copy in the pool, and its birth. Two blocks of one txg may share a key
+/// (the passes of a sync write blocks of the MOS anew in their places): the checksum tells them apart when they are
+/// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     vdev: u32,

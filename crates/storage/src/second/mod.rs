@@ -64,7 +64,7 @@ impl Default for SecondLimits {
     }
 }
 
-/// What a cache device holds and did since it was added.
+/// The contents and figures of a cache device since it was added.
 #[derive(Clone, Debug)]
 pub struct SecondDevice {
     /// The device.
@@ -75,7 +75,7 @@ pub struct SecondDevice {
     pub used: u64,
     /// Its error, if it refused a write and is not used any more.
     pub failed: Option<String>,
-    /// What it was asked for.
+    /// The requests to the device.
     pub io: IoStats,
     /// How long that took.
     pub times: IoTimes,
@@ -121,13 +121,13 @@ fn count(counter: &AtomicU64, by: u64) {
 /// A block that waits to be written to a cache device.
 struct Offer {
     key: Key,
-    /// What its log entry will say; the place is not known yet.
+    /// Its log entry; the place is not known yet.
     entry: Entry,
     /// The bytes that the pool stores.
     raw: Vec<u8>,
 }
 
-/// What the thread that writes is to do.
+/// The orders for the writing thread.
 #[derive(Default)]
 struct Orders {
     offers: Vec<Offer>,

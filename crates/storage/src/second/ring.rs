@@ -27,7 +27,7 @@ pub(super) struct Ring {
     pub(super) logs: VecDeque<LogPtr>,
     /// The newest log block and the one before it, which may be overwritten already.
     pub(super) newest: [LogPtr; 2],
-    /// What the next log block will list.
+    /// The entries of the next log block.
     pub(super) open: Vec<Entry>,
     pub(super) trim: [u64; 2],
 }

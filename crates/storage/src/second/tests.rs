@@ -41,7 +41,7 @@ fn block(n: u64, psize: u64) -> Block {
     }
 }
 
-/// What block `n` holds: no two blocks the same.
+/// The content of block `n`: no two blocks are the same.
 fn contents(n: u64, psize: u64) -> Vec<u8> {
     (0..psize)
         .map(|at| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ (at >> 9) as u8)

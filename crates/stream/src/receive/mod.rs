@@ -65,7 +65,7 @@ const POOL_FEATURES: [(u64, &features::Feature); 7] = [
     (feature::LARGE_DNODE, &features::LARGE_DNODE),
 ];
 
-/// What was received.
+/// The result of a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// `pool/fs@snap`.

@@ -23,7 +23,7 @@ const CCM_MAX_BLOCK: u64 = MAX_BLOCK / 2;
 const CCM_TOO_LARGE: &str =
     "records of more than 8M in a dataset encrypted with CCM: receive into one with GCM, or a raw stream";
 
-/// What happens to the blocks of an object that exists already.
+/// The treatment of the blocks of an object that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocks {
     /// They stay, with their size.
@@ -66,7 +66,7 @@ fn same_shape(object: &Object, new: &NewObject) -> bool {
     head.object_type == new.object_type && head.slots == new.slots && usize::from(head.nblkptr) == nblkptr
 }
 
-/// What happens to the blocks of `object`, which has the shape of `new`.
+/// The treatment of the blocks of `object`, which has the shape of `new`.
 ///
 /// A stream without `-L` brings the records of a large block in pieces of 128 KiB, and the object here has blocks of that
 /// size. In a later increment with `-L` the same object has larger blocks: its blocks here must stay, because the

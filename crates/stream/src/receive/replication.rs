@@ -121,7 +121,7 @@ impl Replica {
         self.members.iter().find_map(|member| has(member).map(|at| (member, &*member.snaps[at].leaf)))
     }
 
-    /// What `local` is at the sender.
+    /// The member of the sender's package that `local` corresponds to.
     fn member_of(&self, local: &Member) -> Option<&Member> {
         local.snaps.iter().rev().find_map(|snap| self.find(snap.guid)).map(|(member, _)| member)
     }

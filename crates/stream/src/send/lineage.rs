@@ -8,7 +8,7 @@ use pool::{DatasetInfo, Error, Result};
 
 use super::Sender;
 
-/// What an incremental stream builds upon.
+/// The snapshot or bookmark that an incremental stream builds upon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// `pool/fs@snap` or `pool/fs#mark`.

@@ -77,7 +77,7 @@ impl Write for Counted<'_> {
     }
 }
 
-/// What a stream is of.
+/// The dataset that a stream is made of.
 struct Subject<'a> {
     /// Its name in progress reports.
     name: &'a str,
@@ -118,7 +118,7 @@ impl Subject<'_> {
     }
 }
 
-/// What a redacted stream leaves out: the complete list of a redaction bookmark of its snapshot.
+/// The blocks that a redacted stream leaves out: the complete list of a redaction bookmark of its snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
     /// `pool/fs#mark`.
@@ -128,16 +128,16 @@ pub struct Leaving {
     guids: Vec<u64>,
 }
 
-/// What a stream brings, and how.
+/// The content and the form of a stream.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The snapshot, or a file system or volume whose head is sent.
     pub snapshot: &'a str,
-    /// What it builds upon.
+    /// The source that it builds upon.
     pub from: Option<&'a Source>,
     /// The form of its blocks.
     pub flags: SendFlags,
-    /// What it leaves out.
+    /// The blocks that it leaves out.
     pub leaving: Option<&'a Leaving>,
     /// It starts at this object and byte offset.
     pub at: Option<(u64, u64)>,
@@ -245,8 +245,8 @@ impl<'a> Sender<'a> {
         Ok(out.bytes)
     }
 
-    /// What a stream is of: a snapshot, or a head as of the last sync, which gets the name of a snapshot that there cannot
-    /// be.
+    /// The dataset that a stream is made of: a snapshot, or a head as of the last sync, which gets the name of a
+    /// snapshot that there cannot be.
     fn to_be_sent(&self, name: &str) -> Result<DatasetInfo> {
         let mut info = self.pool.dataset(name)?;
         if info.is_bookmark() {
@@ -369,7 +369,7 @@ impl<'a> Sender<'a> {
         }))
     }
 
-    /// What a stream says of redaction, and the lists that it follows.
+    /// The pairs of a stream about redaction, and the lists that it follows.
     fn redaction(&self, to: &DatasetInfo, request: &Request<'_>) -> Result<Redaction> {
         let &Request { from, leaving, .. } = request;
         let by = match leaving {

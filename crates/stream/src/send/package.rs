@@ -12,7 +12,7 @@ use pool::{DatasetInfo, Error, Result, SendFlags};
 
 use super::{Leaving, Request, Sender, Sent, Source, writer};
 
-/// What goes into a package.
+/// The contents of a package.
 #[derive(Clone, Debug, Default)]
 pub struct Package {
     /// `-R`: everything below, with all snapshots from the first (or from the source) on.

@@ -32,7 +32,7 @@ struct Span {
     end: Place,
 }
 
-/// What a walk found changed, as spans in order. Objects that the walk saw end where their last block ends.
+/// The changes that a walk found, as spans in order. Objects that the walk saw end where their last block ends.
 struct Changed<I> {
     events: I,
     /// The object that the walk is at, and where it ends.
@@ -123,7 +123,7 @@ fn joined<'a>(spans: impl Iterator<Item = Result<Span>> + 'a) -> Spans<'a> {
     }))
 }
 
-/// What is in all of the walks.
+/// The spans that all of the walks have in common.
 struct Common<'a> {
     walks: Vec<Peekable<Spans<'a>>>,
     /// All before this is told.
@@ -277,7 +277,7 @@ impl Sender<'_> {
         })
     }
 
-    /// What each of the datasets changed after `since`.
+    /// The changes of each of the datasets after `since`.
     fn changes<'b>(&'b self, opened: &'b [Arc<Dataset>], since: Txg) -> Vec<Peekable<Spans<'b>>> {
         let walk = |open: &'b Arc<Dataset>| {
             let (root, _) = open.objset().synced_root();
@@ -315,7 +315,7 @@ impl Sender<'_> {
         Ok((list, 0, None))
     }
 
-    /// What a stream of `snapshot` leaves out by the redaction bookmark `mark` (`pool/fs#mark`).
+    /// The blocks that a stream of `snapshot` leaves out by the redaction bookmark `mark` (`pool/fs#mark`).
     ///
     /// # Errors
     /// [`Error::NoDataset`]; [`Error::NotRedaction`]; [`Error::RedactionUnfinished`]; [`Error::NotEarlier`] for a bookmark of

@@ -37,9 +37,9 @@ impl Span {
 pub struct Resumption {
     /// The snapshot under its present name, or the file system or volume whose head is sent.
     pub snapshot: String,
-    /// What the stream builds upon.
+    /// The source that the stream builds upon.
     pub from: Option<Source>,
-    /// What it leaves out.
+    /// The blocks that it leaves out.
     leaving: Option<Leaving>,
 }
 
@@ -86,8 +86,8 @@ impl Sender<'_> {
         Ok(Resumption { snapshot: name, from, leaving })
     }
 
-    /// What the stream of a token leaves out of `snapshot`, by one of the redaction bookmarks; `None` if the snapshot itself
-    /// lacks just that.
+    /// The blocks that the stream of a token leaves out of `snapshot`, by one of the redaction bookmarks; `None` if the
+    /// snapshot itself lacks just those.
     fn leaving_of(&self, snapshot: &DatasetInfo, token: &ResumeToken) -> Result<Option<Leaving>> {
         let wanted = token.redacted_by.as_deref();
         if same(self.pool.redaction_of(snapshot)?.as_deref(), wanted) {

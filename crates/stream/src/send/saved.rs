@@ -23,7 +23,7 @@ pub struct Saved {
     pub name: String,
     /// How far it got.
     pub token: ResumeToken,
-    /// What its stream builds upon.
+    /// The source that its stream builds upon.
     pub from: Option<Source>,
     begin: Begin,
     dataset: Arc<Dataset>,

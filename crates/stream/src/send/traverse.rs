@@ -216,7 +216,7 @@ impl Frame {
     }
 }
 
-/// What a pointer leads to.
+/// The target of a pointer.
 #[allow(clippy::large_enum_variant, reason = "one is made per pointer and taken apart at once")]
 enum Found {
     /// Nothing to be told.
@@ -291,7 +291,7 @@ impl<'a> Traversal<'a> {
         Err(Error::corrupt(ObjectId(owner.id))(Corrupt::new(what, offset)))
     }
 
-    /// What one pointer leads to.
+    /// Finds the target of one pointer.
     fn visit(&mut self, owner: &Owner, ptr: &BlockPtr, spot: Spot) -> Result<Found> {
         // An unwritten slot has no birth txg. It is unknown whether the number was used before, so the stream frees it.
         if ptr.birth().0 != 0 && ptr.birth() <= self.since || self.is_told(owner, spot) {

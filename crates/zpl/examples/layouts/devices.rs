@@ -1,5 +1,5 @@
-//! What slow devices give: the rate of a scrub of a fragmented pool, and of reads from a cache device, each as a share of the rate of
-//! the device in sequence.
+//! Rates with slow devices: of a scrub of a fragmented pool, and of reads from a cache device, each as a share of the
+//! device's rate for sequential reads.
 //!
 //! The scrubbed pool is fragmented: records are written anew in random order over many txgs, and every second file is removed.
 

@@ -1,4 +1,5 @@
-//! What redundancy and deduplication cost, in one run: each layout beside a stripe, and each checksum of `dedup` beside none.
+//! The cost of redundancy and deduplication, in one run: each layout beside a stripe, and each checksum of `dedup`
+//! beside none.
 //!
 //! `cargo run --release -p cenote-zpl --example layouts -- [--copies N] [--runs N] [--compression off|lz4|zstd-3] [--only NAME,…]
 //! [--device-rate MB [--seek MS]] [--entries N] FILE…`
@@ -43,7 +44,7 @@ struct Case {
     tops: usize,
     layout: Layout,
     width: usize,
-    /// What `dedup` is set to.
+    /// The value of the property `dedup`.
     dedup: Option<&'static str>,
     /// Its tables have logs.
     has_logs: bool,
@@ -86,7 +87,7 @@ const CASES: [Case; 13] = [
     Case::deduplicated("blake3", "blake3"),
 ];
 
-/// What a case took.
+/// The figures of a case.
 struct Row {
     name: &'static str,
     wrote: Took,
@@ -149,7 +150,7 @@ fn fill(pool: &Pool, entries: u64) {
         });
         pool.run(move |syncing| syncing.enter_shared(blocks)).expect("entered");
     }
-    // What waits in the logs of the tables comes into them.
+    // In these txgs the entries of the logs are moved into the tables.
     for _ in 0..SETTLED_TXGS {
         pool.sync().expect("durable");
     }
@@ -198,13 +199,13 @@ fn measured(case: &Case, dir: &Path, files: &[Vec<u8>], given: &Given) -> Row {
     row
 }
 
-/// What the command line asks for.
+/// The settings of the command line.
 struct Given {
     copies: usize,
     runs: usize,
     compression: CompressionSetting,
     only: Option<String>,
-    /// What each device is capable of.
+    /// The limits of each device.
     limits: Option<Limits>,
     /// Entries of the dedup tables before anything is written.
     entries: Option<u64>,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use storage::host::{Access, Before, Disk, FileDisk};
 
-/// What a device is capable of.
+/// The limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// MB/s of reads and writes in sequence.

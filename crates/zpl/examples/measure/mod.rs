@@ -1,4 +1,4 @@
-//! What the examples that measure the engine share: clocks, and the same files written and read.
+//! Parts that the measuring examples share: clocks, and the same files written and read.
 
 mod limited;
 
@@ -16,7 +16,7 @@ pub use limited::{Limits, open};
 /// Bytes in a record.
 pub const RECORD: usize = 128 << 10;
 
-/// What something took.
+/// The time that something took.
 #[derive(Clone, Copy)]
 pub struct Took {
     pub seconds: f64,

@@ -66,7 +66,7 @@ impl Change {
 }
 
 impl Session {
-    /// What `stat` shows.
+    /// The attributes that `stat` shows.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Damaged`].

@@ -15,7 +15,7 @@ const AFTER_DOTDOT: u64 = 2;
 /// ... and, of the root of the file system, after `.zfs`.
 const AFTER_CONTROL: u64 = 3;
 
-/// What a name in `.zfs`, or `.zfs` itself, means.
+/// The meaning of a name in `.zfs`, or of `.zfs` itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// A folder that is made up.
@@ -48,7 +48,7 @@ impl Session {
         if self.fs()?.snapdir() == SnapDir::Disabled { Err(Error::NotFound) } else { Ok(()) }
     }
 
-    /// What `name` means in a folder of `.zfs`.
+    /// The meaning of `name` in a folder of `.zfs`.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -128,7 +128,8 @@ impl Session {
         Ok(found)
     }
 
-    /// What `stat` shows of the file of a volume: it belongs to the user who serves it, and to nobody else.
+    /// The attributes that `stat` shows of the file of a volume: it belongs to the user who serves it, and to nobody
+    /// else.
     #[must_use]
     pub fn volume_stat(&self, volume: &Volume) -> Stat {
         let id = file_of(volume.dataset().id()).unwrap_or(ObjectId(0));

@@ -34,7 +34,7 @@ struct Node {
 /// A node that a front end holds until it releases it.
 #[derive(Clone, Debug)]
 pub struct Held {
-    /// What `stat` shows.
+    /// The attributes that `stat` shows.
     pub stat: Stat,
     /// Number of times that its number was reused while the front end held it.
     pub turn: u32,

@@ -15,7 +15,7 @@ use dmu::rank::{RankedRwLock, ReadHeld};
 use super::{Name, Notice, Session, Target, link_for};
 use crate::{DirEntry, Error, FileKind, ObjectId, Result, Stat};
 
-/// What is shown in place of directories.
+/// The links and file systems that are shown in place of directories.
 #[derive(Default)]
 pub(super) struct Links {
     /// By directory; with each, the directory that it lies in.
@@ -24,7 +24,7 @@ pub(super) struct Links {
     count: AtomicUsize,
 }
 
-/// What is shown in place of a directory.
+/// The link or file system that is shown in place of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cover {
     /// A symbolic link to this path.
@@ -61,7 +61,7 @@ impl Links {
         if !self.is_empty() && is_elsewhere() { Target::Object(dir) } else { self.target(dir) }
     }
 
-    /// What is shown in place of `dir`, if anything is.
+    /// The target that is shown in place of `dir`, or `dir` itself.
     pub(super) fn target(&self, dir: ObjectId) -> Target {
         match self.is_empty() {
             true => Target::Object(dir),
@@ -199,7 +199,7 @@ impl Session {
         }
     }
 
-    /// What an entry of a directory is shown as.
+    /// The target that is shown for an entry of a directory.
     #[must_use]
     pub fn shown(&self, entry: &DirEntry) -> Target {
         match entry.name.as_slice() {

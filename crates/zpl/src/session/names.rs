@@ -6,14 +6,14 @@ use super::permission::{self, Access};
 use super::{Caller, Held, Session};
 use crate::{DirEntry, Error, FileKind, NAME_MAX, Name, NewNode, ObjectId, Replace, Result};
 
-/// What somebody asks to make.
+/// A node that a program asks to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Creation {
     /// The directory.
     pub dir: ObjectId,
     /// The name in it.
     pub name: Vec<u8>,
-    /// What it is to be.
+    /// The type of the node.
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,
@@ -29,7 +29,7 @@ impl Creation {
     }
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// This object.

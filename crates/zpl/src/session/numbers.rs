@@ -45,7 +45,7 @@ impl Slot {
     }
 }
 
-/// What is made up.
+/// A folder of `.zfs`: it is not stored in the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folder {
     /// `.zfs`
@@ -59,7 +59,7 @@ pub enum Folder {
 }
 
 impl Folder {
-    /// What it is called.
+    /// The inode number of the folder.
     #[must_use]
     pub fn number(self) -> u64 {
         match self {
@@ -89,7 +89,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// What the bits of the object mean.
+    /// Decodes the bits of the object number.
     fn of(low: u64) -> Node {
         match low {
             CONTROL => Node::Folder(Folder::Control),
@@ -123,13 +123,13 @@ pub fn is_shown_link(number: u64) -> bool {
     matches!(Node::of(number & OBJECT_MASK), Node::Link(_))
 }
 
-/// What the root of a snapshot is called, before [`Numbers::of`]; `None` for a dataset whose number no pool has.
+/// The number of the root of a snapshot, before [`Numbers::of`]; `None` for a dataset whose number no pool has.
 #[must_use]
 pub fn root_of(dataset: ObjectId) -> Option<ObjectId> {
     (dataset.0 < DATASETS).then_some(ObjectId(ROOTS - dataset.0))
 }
 
-/// What the file of a volume is called, before [`Numbers::of`]; `None` for a dataset whose number no pool has.
+/// The number of the file of a volume, before [`Numbers::of`]; `None` for a dataset whose number no pool has.
 #[must_use]
 pub fn file_of(dataset: ObjectId) -> Option<ObjectId> {
     (dataset.0 < DATASETS).then_some(ObjectId(FILES - dataset.0))
@@ -194,13 +194,13 @@ impl Numbers {
         self.above | id.0
     }
 
-    /// What the root is called.
+    /// The number of the root.
     #[must_use]
     pub fn root(&self) -> u64 {
         self.root
     }
 
-    /// What programs see as the number of the root, which is object `id`.
+    /// The inode number that programs see of the root, which is object `id`.
     #[must_use]
     pub fn shown_root(&self, id: ObjectId) -> u64 {
         if self.above == 0 { id.0 } else { self.root }

@@ -22,7 +22,7 @@ const GROUP: u32 = 0o070;
 const GROUP_EXECUTE: u32 = 0o010;
 const ANY_EXECUTE: u32 = 0o111;
 
-/// What a caller wants to do with a node: a set of the three permissions.
+/// The access that a caller wants to a node: a set of the three permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access(u32);
 
@@ -195,7 +195,7 @@ pub fn mode_after_change(node: &Protection, caller: &Caller) -> u32 {
     if node.kind == FileKind::Directory { node.mode } else { node.mode & !(SETUID | setgid) }
 }
 
-/// What a caller does with an extended attribute.
+/// The use that a caller makes of an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrUse {
     /// Reads the value.

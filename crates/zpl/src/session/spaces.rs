@@ -12,9 +12,9 @@ const PREFIXES: [(&[u8], Space); 3] =
 /// A name space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// What users keep with their files.
+    /// The attributes of users (`user.`).
     User,
-    /// What programs of root keep.
+    /// The attributes of programs of root (`trusted.`).
     Trusted,
     /// Labels and file capabilities.
     Security,

@@ -1,4 +1,4 @@
-//! What becomes of the log of a dataset that is rolled back or destroyed.
+//! The log of a dataset that is rolled back or destroyed.
 
 use super::*;
 

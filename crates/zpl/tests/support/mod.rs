@@ -65,7 +65,7 @@ pub fn unlock(pool: &Pool) {
     }
 }
 
-/// What the pool of a [`Bed`] is made like.
+/// The settings that the pool of a [`Bed`] is made with.
 struct Form {
     size: u64,
     casesensitivity: u64,
@@ -232,7 +232,7 @@ impl Bed {
         assert!(problems.is_empty(), "{problems:#?}");
     }
 
-    /// What real OpenZFS says of the closed image.
+    /// Lets the `zdb` of real OpenZFS read the closed image.
     pub fn ask_zdb(&self, options: &[&str]) {
         let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/zdb-check");
         let Ok(out) = Command::new(oracle).args(options).arg("tank").arg(self.path()).output() else {

@@ -18,7 +18,7 @@ use crate::state;
 /// Devices that a mirror or raidz vdev has at most.
 const RAIDZ_MAX: usize = 255;
 
-/// What a vdev is for.
+/// The class of a vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Data,
@@ -107,7 +107,7 @@ enum Word {
     Cache,
 }
 
-/// What a word means if it is no device.
+/// The meaning of a word that is no device.
 fn meaning(word: &str) -> Option<Word> {
     Some(match word {
         "mirror" => Word::Group(Group::Mirror),

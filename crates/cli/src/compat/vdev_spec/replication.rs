@@ -23,7 +23,7 @@ struct Level {
     devices: usize,
 }
 
-/// What is uneven, a line each.
+/// The uneven parts of a layout, a line each.
 pub(in crate::compat) fn uneven(spec: &Spec) -> Vec<String> {
     let mut lines = Vec::new();
     let mut last: Option<Level> = None;
@@ -44,7 +44,8 @@ pub(in crate::compat) fn uneven(spec: &Spec) -> Vec<String> {
     lines
 }
 
-/// What is uneven when `spec` is added to a pool with these top-level vdevs. Where they are uneven themselves, nothing is.
+/// The uneven parts of the layout when `spec` is added to a pool with these top-level vdevs. If these are uneven
+/// themselves, there are none.
 pub(in crate::compat) fn uneven_with(pool: &[VdevConfig], spec: &Spec) -> Vec<String> {
     let Some(current) = level_of_pool(pool) else { return Vec::new() };
     let Some(last) = spec.tops.iter().rfind(|top| top.class != Class::Log) else { return Vec::new() };

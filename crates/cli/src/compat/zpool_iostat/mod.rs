@@ -165,7 +165,7 @@ struct Span<'a> {
     last: Option<&'a Last>,
 }
 
-/// What is printed, and how.
+/// The content and the form of the report.
 struct Report {
     wanted: Wanted,
     naming: Naming,

@@ -1,4 +1,4 @@
-//! What the operands of `zpool iostat` name: pools, one pool and vdevs of it, or vdevs of any pools.
+//! The operands of `zpool iostat`: pools, one pool and vdevs of it, or vdevs of any pools.
 //!
 //! From:   the command line; the pools that are known, and their vdevs.
 //! To:     the report. The words for what they cannot name are those of OpenZFS 2.3.2.
@@ -9,7 +9,7 @@ use crate::compat::view::{Naming, PoolView, VdevView};
 use crate::messages::Failure;
 use crate::open;
 
-/// What a command line asks for.
+/// The pools and vdevs that a command line asks for.
 pub(super) struct Wanted {
     pub(super) pools: Vec<String>,
     /// Vdevs of these pools; all of their own if empty.

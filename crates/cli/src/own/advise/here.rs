@@ -1,4 +1,4 @@
-//! What the pool and the dataset of the data are like: an advice about data in a pool is one for this pool.
+//! The pool and the dataset of the data: an advice about data in a pool is an advice for this pool.
 
 use bench::advise::{Layout, Origin, Question, Stored};
 use pool::Pool;

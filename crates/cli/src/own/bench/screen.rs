@@ -20,7 +20,7 @@ pub struct Screen {
     quiet: bool,
     stop: Stop,
     bytes: u64,
-    /// What is being measured.
+    /// The configuration that is being measured.
     subject: RankedMutex<String>,
     done: RankedMutex<Vec<Run>>,
 }

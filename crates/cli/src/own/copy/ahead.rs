@@ -21,7 +21,7 @@ const SPARSE_MIN: u64 = 1 << 20;
 /// counted.
 const SPARSE_PART: u64 = 8;
 
-/// What was counted.
+/// The counts of a source.
 #[derive(Debug, Default)]
 pub struct Ahead {
     files: u64,
@@ -87,8 +87,7 @@ impl Ahead {
         progress.expect(self.files, self.bytes);
     }
 
-    /// What to say before it is copied out of a pool into the folder `to`; `free`: bytes that are free there, if that is
-    /// known.
+    /// The line before a copy out of a pool into the folder `to`; `free`: the free bytes there, if they are known.
     pub fn line(&self, to: &Path, free: Option<u64>) -> String {
         let files = counted(self.files, "file");
         let (bytes, stored) = (nice_bytes(self.bytes), nice_bytes(self.stored));

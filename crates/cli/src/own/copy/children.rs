@@ -30,8 +30,8 @@ pub fn opened(place: &PoolPath, pools: &Pools, read: &mut Opened) -> Result<Numb
     Ok(opened)
 }
 
-/// What is shown below `place`: the descendants of its dataset; with a snapshot, their snapshots of that name. Lines about
-/// descendants that cannot be copied go to `left`.
+/// The datasets that are shown below `place`: the descendants of its dataset; with a snapshot, their snapshots of that
+/// name. Lines about descendants that cannot be copied go to `left`.
 pub fn below(
     place: &PoolPath,
     pools: &Pools,
@@ -105,7 +105,7 @@ fn can_be_shown(info: &DatasetInfo, place: &PoolPath, pool: &Pool) -> Result<(),
     }
 }
 
-/// What a dataset hides.
+/// Whether a dataset hides files of the folder in whose place it is shown.
 enum Beneath {
     Nothing,
     /// Files of the folder that it is mounted on.

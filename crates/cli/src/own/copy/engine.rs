@@ -22,7 +22,7 @@ use crate::stop::Stop;
 /// Files that wait for a worker.
 const WAITING: usize = 1024;
 
-/// What a copy needs to know.
+/// The state of a copy.
 pub struct Engine<'a, S: Sink> {
     pub sink: &'a S,
     pub policy: Policy,
@@ -66,7 +66,8 @@ struct Job<S: Sink> {
     kind: Option<FileKind>,
 }
 
-/// What to copy: where from, where to, under which name (none: its contents go into the folder).
+/// A source and its destination: where from, where to, and the name there. Without a name, the contents go into the
+/// folder.
 pub struct Root<S: Sink> {
     pub node: Node,
     pub dir: S::Dir,

@@ -6,10 +6,10 @@ use zpl::{FileKind, Time};
 use super::error::CopyError;
 use super::folder::FileId;
 
-/// What `stat` says of a node.
+/// The attributes of a node, as `stat` has them.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// What it is.
+    /// The type of the node.
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,

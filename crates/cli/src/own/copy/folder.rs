@@ -19,7 +19,7 @@ use zpl::rank::{MutexHeld, Rank, RankedMutex};
 
 /// Most directories below the named ones that are open at the same time: a process may have 1,024 descriptors by default.
 const OPEN_MAX: usize = 256;
-/// What temporary names begin with; the number of a process and a number follow.
+/// The beginning of temporary names; the number of a process and a number follow.
 const TEMPORARY: &str = ".cenote-";
 /// Most bytes of a path in a message.
 pub const SHOWN_MAX: usize = 4096;
@@ -98,7 +98,7 @@ pub fn proc_path(descriptor: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-/// What has the name `name` in the directory; no link is followed.
+/// The attributes of the entry `name` of the directory; no link is followed.
 pub fn look(at: &OwnedFd, name: &[u8]) -> Result<Stat, Errno> {
     rustix::fs::statat(at, checked(name)?, AtFlags::SYMLINK_NOFOLLOW)
 }
@@ -217,7 +217,8 @@ impl Folder {
         rustix::io::retry_on_intr(|| rustix::fs::openat(&*at, ".", flags, Mode::empty())).map(File::from)
     }
 
-    /// What this run made in the directory. A thread that makes, replaces or removes a name in it holds this lock.
+    /// The entries that this run made in the directory. A thread that makes, replaces or removes a name in it holds
+    /// this lock.
     pub fn made(&self) -> MutexHeld<'_, HashSet<FileId>> {
         self.made.lock()
     }

@@ -68,7 +68,7 @@ const COUNTING: Duration = Duration::from_secs(1);
 /// A source that was found.
 struct Found {
     node: Node,
-    /// What its copy is called inside a folder; empty when the contents of a folder are meant.
+    /// The name of its copy inside a folder; empty when the contents of a folder are meant.
     name: Vec<u8>,
     is_dir: bool,
 }
@@ -142,7 +142,7 @@ fn tell_of_stop(over: mpsc::Receiver<()>, stop: &Stop, progress: &Progress) {
     }
 }
 
-/// What the copy means to do with its destination.
+/// The way in which the copy treats its destination.
 fn intent(cp: &Cp) -> Intent {
     if cp.dry_run { Intent::Files } else { Intent::Write }
 }

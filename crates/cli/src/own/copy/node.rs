@@ -1,4 +1,4 @@
-//! What is copied: a file or folder of this machine or of a pool, and what is known of it.
+//! The source of a copy: a file or folder of this machine or of a pool, and its attributes.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -67,7 +67,7 @@ impl Trail {
         Trail(Arc::new(Names { above: None, name: path }))
     }
 
-    /// What has the name `name` in the directory of this path.
+    /// The path of the entry `name` in the directory of this path.
     #[must_use]
     pub fn child(&self, name: &[u8]) -> Trail {
         Trail(Arc::new(Names { above: Some(self.clone()), name: name.to_vec() }))
@@ -96,12 +96,12 @@ pub struct Child {
     pub name: Vec<u8>,
     /// Where it is.
     pub node: Node,
-    /// What it is, if the folder tells.
+    /// The type of the node, if the folder tells.
     pub kind: Option<FileKind>,
 }
 
 impl Local {
-    /// What a path of the user leads to. Links are followed up to the last name, and there with `follow`.
+    /// The node at a path of the user. Links are followed up to the last name, and there with `follow`.
     ///
     /// # Errors
     /// There is nothing, or nothing that may be entered.
@@ -208,7 +208,7 @@ impl Node {
         }
     }
 
-    /// What it is; symbolic links are not followed.
+    /// The attributes of the node; symbolic links are not followed.
     pub fn facts(&self) -> Result<Facts, CopyError> {
         match self {
             Node::Local(local) => Facts::of_local(&local.stat()?),

@@ -1,4 +1,4 @@
-//! What a copy would do, found out without writing: `cenote cp --dry-run`.
+//! `cenote cp --dry-run` finds out what a copy would do, without writing.
 //!
 //! From:   the walk of a copy, and what is in the destination.
 //! To:     a step for each file, folder and link, and sums of them.
@@ -27,7 +27,7 @@ pub struct Step {
     bytes: u64,
 }
 
-/// What would be done.
+/// A step that a copy would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Create,
@@ -100,7 +100,7 @@ pub struct Place<D> {
 }
 
 impl<'a, S: Sink> Plan<'a, S> {
-    /// What `sink` would be made to do. Each step goes to `steps`; when nobody takes them any more, the plan ends.
+    /// Makes a plan of the steps for `sink`. Each step goes to `steps`; when nobody takes them any more, the plan ends.
     pub fn new(sink: &'a S, several_sources: bool, steps: SyncSender<Step>) -> Plan<'a, S> {
         Plan { sink, steps, sums: Sums::default(), met: several_sources.then(RankedMutex::default) }
     }

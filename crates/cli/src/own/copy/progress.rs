@@ -17,9 +17,9 @@ use crate::wrap;
 /// How often the bar is drawn.
 const DRAWN_PER_SECOND: u8 = 5;
 
-/// What the bar shows while the size of the whole is not known: what was copied so far.
+/// The bar while the size of the whole is not known: the bytes copied so far.
 const COUNTING: &str = "{spinner} {binary_bytes} {msg}";
-/// What it shows then.
+/// The bar when the size is known.
 const MEASURING: &str =
     "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";
 
@@ -157,7 +157,7 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    /// What a copy of a folder did, for people.
+    /// The result of a copy of a folder, as a sentence for people.
     pub fn sentence(&self) -> String {
         let count = |what: &AtomicU64| what.load(Ordering::Relaxed);
         let mut text =

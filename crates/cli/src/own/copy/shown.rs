@@ -21,12 +21,12 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// What is shown in the place of a folder.
+    /// The dataset that is shown in the place of a folder.
     pub fn over(&self, number: u64, id: ObjectId) -> Option<&Numbered> {
         self.over.get(&(number, id))
     }
 
-    /// What is shown in a folder besides its entries.
+    /// The datasets that are shown in a folder besides its entries.
     pub fn added(&self, number: u64, id: ObjectId) -> &[(Vec<u8>, Numbered)] {
         self.added.get(&(number, id)).map_or(&[], Vec::as_slice)
     }
@@ -37,7 +37,7 @@ impl Shown {
         self.over.values().chain(added).any(|(other, _)| *other == number)
     }
 
-    /// What is shown in a folder under the name `name`.
+    /// The dataset that is shown in a folder under the name `name`.
     pub fn added_as(&self, place: Place, name: &[u8]) -> Option<&Numbered> {
         let (_, shown) = self.added(place.0, place.1).iter().find(|(other, _)| other == name)?;
         Some(shown)

@@ -7,10 +7,10 @@ use super::error::CopyError;
 use super::facts::Facts;
 use super::node::Xattr;
 
-/// What a copy is to be like.
+/// The attributes that a copy is to have.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What it is.
+    /// The type of the node.
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,
@@ -41,7 +41,7 @@ pub struct Policy {
     pub resume: bool,
 }
 
-/// What has a name in the destination and may be replaced.
+/// A node of the destination that has the name and may be replaced.
 #[derive(Clone, Debug)]
 pub struct There<M> {
     pub kind: FileKind,
@@ -109,7 +109,7 @@ pub trait Sink: Sync {
     /// A copy that may get more names.
     type Made: Clone + Send;
 
-    /// What has `name` in a folder; `None` if nothing has it.
+    /// Looks up `name` in a folder; `None` if nothing has it.
     ///
     /// # Errors
     /// It cannot be replaced by what is wanted.
@@ -160,7 +160,7 @@ pub trait Sink: Sync {
     /// Bytes in which files are best handed over, and a short word for remarks at the end, if any.
     fn record(&self) -> u64;
 
-    /// What is to be said at the end.
+    /// A line for the user at the end.
     fn remark(&self) -> Option<String> {
         None
     }

@@ -53,7 +53,7 @@ pub struct Made {
     kind: FileKind,
 }
 
-/// What is to be made.
+/// A node that is to be made.
 struct New<'a> {
     dir: &'a Arc<Folder>,
     name: &'a [u8],

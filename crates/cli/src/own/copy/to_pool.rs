@@ -43,13 +43,14 @@ pub struct PoolDir {
 }
 
 impl PoolDir {
-    /// What this run made in the folder. A thread that makes, replaces or removes a name in it holds this lock meanwhile.
+    /// The entries that this run made in the folder. A thread that makes, replaces or removes a name in it holds this
+    /// lock meanwhile.
     fn made(&self) -> MutexHeld<'_, HashSet<ObjectId>> {
         self.made.lock()
     }
 }
 
-/// What a copy is to be called.
+/// The place and the name of a copy.
 struct Named<'a> {
     dir: &'a PoolDir,
     name: &'a [u8],
@@ -118,7 +119,7 @@ impl ToPool {
         }
     }
 
-    /// What makes a copy complete besides its contents.
+    /// Sets the attributes that make a copy complete, after its contents.
     fn complete(&self, id: ObjectId, wanted: &Wanted) -> Result<(), CopyError> {
         self.set_xattrs(id, wanted)?;
         let Some((atime, mtime)) = wanted.times else { return Ok(()) };
@@ -178,7 +179,7 @@ impl ToPool {
         placed.map(|()| id)
     }
 
-    /// What has `name` and may be replaced; `None` if nothing has it.
+    /// The node that has `name` and may be replaced; `None` if nothing has it.
     fn replaceable(
         &self,
         dir: &PoolDir,

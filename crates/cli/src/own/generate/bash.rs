@@ -2,7 +2,7 @@
 
 use super::{Argument, Operands, Sub, Tool, origin, values};
 
-/// What `kinds` of the scripts says.
+/// The value of `kinds` in the script.
 pub(super) fn kinds(operands: Operands) -> String {
     let all = [
         (operands.pools, "pools"),

@@ -11,7 +11,7 @@ const COLUMNS: usize = 71;
 const STATUSES: [(&str, &str); 3] =
     [("0", "All was done."), ("1", "At least one part failed."), ("2", "The command line is wrong.")];
 
-/// What scripts and users set.
+/// The environment variables that scripts and users set.
 const ENVIRONMENT: [(&str, &str); 6] = [
     ("CENOTE_SERVER", "off: no pool is held by a server; each command opens and exports its pool"),
     ("CENOTE_RUN_DIR", "where the sockets of servers are"),

@@ -51,7 +51,7 @@ pub struct Sub {
 pub struct Choice {
     pub short: Vec<char>,
     pub long: Vec<String>,
-    /// What its argument is called, if it takes one.
+    /// The kind of its argument, if it takes one.
     pub argument: Option<Argument>,
     pub about: String,
 }
@@ -65,7 +65,7 @@ pub enum Argument {
     Named(String),
 }
 
-/// What the operands of a subcommand may be.
+/// The kinds of operands that a subcommand takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operands {
     pub pools: bool,
@@ -221,7 +221,7 @@ fn lower(text: &str) -> String {
     }
 }
 
-/// What the syntax says that operands are; arguments of options are none.
+/// The operands that the syntax of a command shows; arguments of options are none.
 fn operands<'a>(syntax: impl Iterator<Item = &'a str>, choices: &[Choice]) -> Operands {
     let takes = |word: &str| {
         let word = word.trim_start_matches('[');

@@ -26,7 +26,7 @@ pub(super) fn lines(guide: &str, width: usize) -> Vec<String> {
     page.lines
 }
 
-/// What was laid out so far.
+/// The text that was laid out so far.
 struct Page {
     lines: Vec<String>,
     /// The paragraph that goes on with the next line.
@@ -35,7 +35,7 @@ struct Page {
 }
 
 struct Paragraph {
-    /// What the first line begins with: blanks, and the mark of a list item.
+    /// The beginning of the first line: blanks, and the mark of a list item.
     first: String,
     text: String,
 }

@@ -15,9 +15,9 @@ use crate::messages::{Failure, io_words};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
-/// What the name of a stream ends in.
+/// The end of the name of a stream.
 const STREAM: &str = "zfs-stream";
-/// What the name of a stream that is being written ends in.
+/// The end of the name of a stream that is being written.
 const PARTIAL: &str = "partial";
 /// What is appended to the name of a stream that has no note, so that nobody receives it with the others.
 const ASIDE: &str = "without-note";
@@ -200,7 +200,7 @@ impl Chain {
     /// `ended` says then whether its sender was content.
     ///
     /// # Errors
-    /// What could not be read or written. The chain is as it was.
+    /// The read or write that failed. The chain is as it was.
     pub(super) fn add(
         &mut self,
         new: &New,

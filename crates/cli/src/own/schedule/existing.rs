@@ -35,7 +35,7 @@ impl Existing {
 /// The snapshots of `dataset` alone.
 ///
 /// # Errors
-/// What `zfs get` said.
+/// The message of `zfs get`.
 pub(super) fn snapshots_of(zfs: &Zfs, dataset: &str) -> Result<Vec<Existing>, Failure> {
     let properties = format!("guid,createtxg,creation,userrefs,clones,{MADE_BY},{MADE_FOR}");
     let columns = "name,property,value,source";
@@ -74,7 +74,7 @@ fn parse(text: &str) -> Vec<Existing> {
 /// The datasets at and below `dataset`, parents first; without `recursive`, `dataset` alone.
 ///
 /// # Errors
-/// What `zfs list` said.
+/// The message of `zfs list`.
 pub(super) fn datasets(zfs: &Zfs, dataset: &str, recursive: bool) -> Result<Vec<String>, Failure> {
     let mut words = vec!["list", "-H", "-o", "name", "-t", "filesystem,volume"];
     words.extend(recursive.then_some("-r"));

@@ -23,9 +23,9 @@ const MADE_BY: &str = "cenote:made-by";
 /// destination leaves them alone.
 const MADE_FOR: &str = "cenote:made-for";
 
-/// What the names of snapshots of [`snapshots`] begin with.
+/// The beginning of the names of snapshots of [`snapshots`].
 const AUTO: &str = "auto";
-/// What the names of snapshots of [`backup`] begin with.
+/// The beginning of the names of snapshots of [`backup`].
 const BACKUP: &str = "backup";
 
 /// A name for a snapshot that is made now: `auto-2026-11-25-074012.345Z`. With milliseconds, so that two in one second differ.

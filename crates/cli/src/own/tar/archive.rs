@@ -47,7 +47,7 @@ pub struct Archive<R> {
     padding: u64,
 }
 
-/// What extended headers say about the next member.
+/// The values that extended headers give for the next member.
 #[derive(Default)]
 struct Extended {
     path: Option<Vec<u8>>,

@@ -18,12 +18,12 @@ const SMALL_MAX: u64 = 0o777_7777;
 /// The largest number in a field of eleven octal digits.
 const LARGE_MAX: u64 = 0o777_7777_7777;
 
-/// What a member of a tar stream is.
+/// The header of a member of a tar stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Path in the stream, without a slash at the end.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The type of the member.
     pub kind: FileKind,
     /// One more name of a member before: its path.
     pub linked: Option<Vec<u8>>,

@@ -132,7 +132,7 @@ impl Writer<'_> {
         Ok(pad(out, data.min(size))?)
     }
 
-    /// What the header of a node says.
+    /// Makes the header of a node.
     fn described(&mut self, id: ObjectId, path: &[u8]) -> Result<Member, zpl::Error> {
         let stat = self.fs.stat(id)?;
         let linked =
