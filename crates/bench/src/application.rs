@@ -87,7 +87,7 @@ impl Step {
         }
     }
 
-    /// With how many threads it runs: once with one and once with all, if the command tells how many.
+    /// The numbers of threads of its runs: one and all, if the command has `{threads}`.
     fn thread_counts(&self) -> Vec<u32> {
         match self.command.contains("{threads}") && cores() > 1 {
             true => vec![1, cores()],

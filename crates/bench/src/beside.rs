@@ -116,7 +116,7 @@ fn pair(report: &Report, grid: &Grid, name: &str, theirs: &[Option<f64>]) -> Opt
     if kind == Kind::Ratio {
         return Some([(format!("{what}, published"), theirs.to_vec()), (format!("{what}, {here}"), ours)]);
     }
-    // Over `off`, or over the first setting that both have.
+    // Relative to `off`, or to the first setting that both have.
     let both = |at: &usize| theirs[*at].is_some() && ours[*at].is_some();
     let base = grid.columns.iter().position(|column| column == "off").filter(both);
     let base = base.or_else(|| (0..ours.len()).find(both))?;

@@ -69,7 +69,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.line.take());
-        // Only whether it ended matters: what it does not find is gone already.
+        // Only the end of the process matters. A file that it does not find is gone already.
         let _ = self.child.wait();
     }
 }

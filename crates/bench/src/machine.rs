@@ -77,7 +77,7 @@ impl Machine {
         }
     }
 
-    /// `1 thread`, `4 threads`: how many the processors have.
+    /// `1 thread`, `4 threads`: the number of hardware threads of the processors.
     #[must_use]
     pub(crate) fn threads(&self) -> String {
         format!("{} thread{}", self.logical_cpus, if self.logical_cpus == 1 { "" } else { "s" })

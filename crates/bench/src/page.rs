@@ -29,7 +29,7 @@ const SMALL_COLUMNS: usize = 6;
 pub(crate) struct Page {
     /// The question.
     pub title: String,
-    /// Above it, small.
+    /// The small line above the title.
     pub kicker: String,
     /// The answer.
     pub answer: String,

@@ -57,7 +57,7 @@ pub struct Plan {
     pub pairs: Vec<(String, u64)>,
     /// Bytes to write, of the source or of several copies of it; empty: the source once.
     pub totals: Vec<u64>,
-    /// Folders of other file systems that do the same work.
+    /// Folders of other file systems, in which the same work is measured.
     pub against: Vec<PathBuf>,
     /// Bytes of changes that the pool gathers at most (`zfs_dirty_data_max`).
     pub dirty_max: Option<u64>,

@@ -155,7 +155,7 @@ impl Figures {
     }
 }
 
-/// Share saved, and times over `off`, of what is recommended.
+/// Two figures of the recommended setting: the share of space saved, and the times compared with `off`.
 fn tiles(report: &Report) -> Vec<(String, String, String)> {
     let runs = &report.runs;
     let Some(run) = report.chosen().map(|index| &runs[index]) else { return Vec::new() };

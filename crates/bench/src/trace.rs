@@ -25,7 +25,7 @@ pub(crate) const PHASES: [&str; 7] = ["write", "sync", "settle", "read", "warm r
 /// Counters since the system, or this process, began.
 #[derive(Clone, Copy, Default)]
 struct Counters {
-    /// Of all processors, in clock ticks.
+    /// Ticks of the clock, summed over all processors.
     user: u64,
     system: u64,
     idle: u64,

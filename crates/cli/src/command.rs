@@ -54,7 +54,7 @@ pub struct Command {
     pub targets: Targets,
     /// How it runs in a server concurrently with other commands.
     pub beside: Beside,
-    /// It makes one report about several pools, and asks their servers itself for the figures.
+    /// The command makes one report about several pools, and asks each server for its figures.
     pub gathers: bool,
     /// Its operands are files, which may be written as paths in a mount: a server is told their places.
     pub takes_files: bool,
@@ -263,7 +263,7 @@ impl<'a> Call<'a> {
 }
 
 impl Call<'_> {
-    /// The operands whose pools' servers carry it out.
+    /// The operands that decide which servers carry the command out.
     ///
     /// # Errors
     /// Those of the command's own function.

@@ -1,7 +1,7 @@
 //! The subcommands of `zfs` and `zpool`: a module for each, and the tables of all.
 //!
-//! From:   a command line that was taken apart.
-//! To:     what OpenZFS prints, in the words of OpenZFS.
+//! From:   a parsed command line.
+//! To:     the output of OpenZFS, in its words.
 //!
 //! A module such as `zfs_send.rs` contains: `COMMAND`, the description of the subcommand; `Options`, its options by name;
 //! `read`, the only function that looks options up by their letters; and the function that runs it. A new subcommand is a

@@ -178,7 +178,7 @@ fn several(moved: &[&Moved], why: Elsewhere) -> String {
     }
 }
 
-/// The innermost folder that all of these are, or are in.
+/// The innermost folder that contains all of these paths, or is one of them.
 fn common(paths: &[&Path]) -> PathBuf {
     let Some((first, rest)) = paths.split_first() else { return PathBuf::new() };
     let is_above = |folder: &&Path| rest.iter().all(|path| path.starts_with(folder));

@@ -13,7 +13,7 @@ use crate::messages::io_words;
 
 /// Similarity (Jaro, 0 to 1) of a misspelt word: one changed or swapped letter leaves 0.85 and more.
 const NEAR: f64 = 0.8;
-/// Letters of a word that one changed letter makes less like than [`NEAR`].
+/// In a word of so many letters, one changed letter makes the likeness lower than [`NEAR`].
 const SHORT: usize = 3;
 /// The message before a word that is no kind of dataset, and the kinds that there are.
 const KIND: &str = "invalid type '";

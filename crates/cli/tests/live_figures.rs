@@ -217,7 +217,7 @@ fn a_cache_device_is_filled_and_read_and_its_figures_are_shown() {
         json[part][name].as_u64().unwrap_or_else(|| panic!("{json}"))
     };
     let read_anew = || {
-        // The kernel forgets its pages with the mount, the server its records with a smaller cache.
+        // An unmount empties the page cache of the kernel, and a smaller limit the cache of the server.
         live.run(&["zfs", "unmount", "tank"]).good();
         live.run(&["tune", "tank", "zfs_arc_max=1M"]).good();
         live.run(&["zfs", "mount", "tank"]).good();

@@ -130,7 +130,7 @@ fn mount_options_hold_until_the_next_mount() {
     live.run(&["zfs", "mount", "-o", "ro", "-a"]).good();
     assert_eq!(value("readonly"), "on\ttemporary\n");
 
-    // In use it stays, unless it must not.
+    // A file system in use stays mounted, unless `-f` is given.
     let held = fs::File::open(live.path("mnt/opts/x")).expect("open");
     let busy = format!("cannot unmount '{}': pool or dataset is busy", live.text("mnt/opts"));
     live.run(&["zfs", "unmount", "tank/opts"]).refused(&busy);

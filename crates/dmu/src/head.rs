@@ -126,7 +126,7 @@ impl NewObject {
         self
     }
 
-    /// With a bonus.
+    /// Gives the new object a bonus.
     #[must_use]
     pub fn bonus(mut self, bonus_type: ObjectType, bonus: Vec<u8>) -> NewObject {
         self.bonus_type = bonus_type;

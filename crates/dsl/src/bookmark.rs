@@ -19,7 +19,7 @@ use crate::mos::{FOLD_CASE, Mos};
 use crate::sizes::Sizes;
 use crate::{Error, Result, available, deadlist, redaction, tree};
 
-/// Key of the ZAP of bookmarks in that of their head.
+/// Name of the entry for the bookmark ZAP, in the ZAP of the head.
 pub const KEY: &str = "com.delphix:bookmarks";
 
 /// Estimated number of DSL objects that a bookmark changes.

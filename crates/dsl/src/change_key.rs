@@ -29,7 +29,7 @@ pub enum KeyChange {
         /// The new `keylocation`. `None`: as before, or `prompt`.
         location: Option<String>,
     },
-    /// That of the dataset above.
+    /// Use the key of the dataset above.
     Inherit,
     /// It becomes an encryption root. A stream brought its keys wrapped with its own key already.
     BecomeRoot,

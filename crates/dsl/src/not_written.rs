@@ -59,7 +59,7 @@ pub enum NotWritten {
     /// The state of the scan is damaged.
     #[error("its scan state is not understood: {0}")]
     DamagedScan(String),
-    /// Sectors of a raidz vdev move, and this build does not go on with it.
+    /// The expansion of a raidz vdev is under way, and this build does not continue it.
     #[error(transparent)]
     Expansion(#[from] NotExpanded),
     /// An intent log cannot be claimed.

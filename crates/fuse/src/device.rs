@@ -34,9 +34,9 @@ impl std::fmt::Display for Device {
 /// What is at a mount point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The mount.
+    /// The mount that is expected there.
     Here,
-    /// Something else that was mounted over it.
+    /// Another mount that covers it.
     Covered,
     /// The mount is gone from this mount namespace.
     Gone,

@@ -309,7 +309,7 @@ fn a_quota_that_is_lowered_while_a_file_is_written_ends_the_next_write() {
         rustix::fs::fsync(&file).unwrap();
         bed.pool().sync().unwrap();
         if of_user {
-            // Less than is used already.
+            // The new quota is lower than the space used already.
             bed.fs().set_quota(Owner::User, Amount::Bytes, 0, MIB).unwrap();
         } else {
             bed.set("quota", 14 * MIB);

@@ -132,8 +132,8 @@ impl Tls {
     }
 }
 
-/// The bytes and the mode of a file of the folder. What is no ordinary file, or too long, is not even opened: the name of the folder may come
-/// from a property of a pool.
+/// Reads the bytes and the mode of a file of the folder. A file that is not regular, or is too long, is not even
+/// opened, because the name of the folder may come from a property of a pool.
 fn read(path: &Path, wanted: &'static str) -> Result<(Vec<u8>, u32), TlsError> {
     let refused = |source| TlsError::Read { path: path.to_path_buf(), source };
     let found = std::fs::metadata(path).map_err(refused)?;

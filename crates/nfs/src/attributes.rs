@@ -40,7 +40,8 @@ pub(crate) fn read_change(reader: &mut Reader<'_>) -> Result<Change, Garbage> {
     })
 }
 
-/// Refuses times and sizes that cannot be stored: before a file is made, which would stay.
+/// Refuses times and sizes that cannot be stored. The check comes before a file is made, because the new file would
+/// stay.
 pub(crate) fn check_possible(wanted: &Change) -> Result<(), Status> {
     if wanted.size.is_some_and(|size| i64::try_from(size).is_err()) {
         return Err(Status::FBIG);

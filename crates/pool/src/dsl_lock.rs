@@ -1,7 +1,7 @@
 //! The lock of the dataset layer.
 //!
-//! Invariant: only the sync thread holds it exclusively, for one job at a time. So a job that changes several objects of the
-//! DSL is seen whole or not at all by those who read with it.
+//! Invariant: only the sync thread holds it exclusively, for one job at a time. So a reader that holds it shared sees a
+//! job that changes several objects of the DSL either completely or not at all.
 
 use storage::rank::{Rank, RankedRwLock, ReadHeld, WriteHeld};
 

@@ -61,7 +61,7 @@ impl Pool {
         self.inner.keyring.note_elsewhere(roots.iter().copied().map(ObjectId));
     }
 
-    /// Loads the user's key of an encryption root, or, in a dry run, only tries whether it is the right one.
+    /// Loads the user's key of an encryption root. In a dry run it only checks whether the key is right.
     ///
     /// # Errors
     /// [`KeyError`]: the key is wrong or loaded already, or `info` is no encryption root.

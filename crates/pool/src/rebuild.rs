@@ -278,7 +278,7 @@ impl Syncing<'_> {
         }
     }
 
-    /// Writes down that a rebuild has ended. Leaves that still lack something are resilvered from now on.
+    /// Records that a rebuild has ended. Leaves that still miss data are resilvered from now on.
     fn end_rebuild(&mut self, vdev: u32, mut rebuild: Rebuild, state: RebuildState) -> Result<()> {
         (rebuild.state, rebuild.end_time) = (state, self.mos().now());
         self.keep_rebuild(vdev, &rebuild)?;

@@ -41,7 +41,7 @@ impl DataError {
         }
     }
 
-    /// The block, in whatever tree.
+    /// The block that the entry names, in any tree.
     #[must_use]
     pub const fn target(&self) -> Target {
         Target { object: self.object, level: self.level, blkid: self.blkid }

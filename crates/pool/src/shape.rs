@@ -18,7 +18,7 @@ use storage::{Health, Layout, Leaf, Shape, Side};
 pub(crate) const EXPAND_TXGS: &str = "raidz_expand_txgs";
 /// The draid vdev to which a distributed spare belongs.
 pub(crate) const TOP_GUID: &str = "top_guid";
-/// Which distributed spare of its draid vdev it is.
+/// The number of a distributed spare within its draid vdev.
 pub(crate) const SPARE_ID: &str = "spareid";
 /// Bytes of a sector that distributed spares name: the devices below have their own.
 pub(crate) const SECTOR: u32 = 512;

@@ -32,7 +32,7 @@ pub(crate) struct Limits {
     pub(crate) livelist_entries: AtomicU64,
     /// Percentage of its space that a clone with a livelist must share with its origin, and more.
     pub(crate) livelist_percent: AtomicU64,
-    /// Bytes of a vdev that is being removed that one txg copies, about.
+    /// The approximate number of bytes that one txg copies from a vdev that is being removed.
     pub(crate) copied_at_once: AtomicU64,
     /// Bytes that a mapping of a removed vdev has at least that is condensed.
     pub(crate) condense_min_mapping: AtomicU64,

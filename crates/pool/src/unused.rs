@@ -340,7 +340,8 @@ impl Syncing<'_> {
         tops.filter(is_draid).any(|top| top.leaves().any(|leaf| leaf.guid == guid.0))
     }
 
-    /// Whether a leaf is part of a raidz vdev whose sectors move: what is free on the device is not what is free of the vdev.
+    /// Whether a leaf is part of a raidz vdev that is being expanded. Then the free space of the device is not the free
+    /// space of the vdev.
     fn is_expanding_around(&self, guid: Guid) -> bool {
         let mut tops = self.inner.storage.vdevs().tops().iter();
         tops.any(|top| top.motion().is_some() && top.leaves().any(|leaf| leaf.guid == guid.0))

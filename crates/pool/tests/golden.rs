@@ -199,7 +199,7 @@ fn blocks_of_a_removed_vdev_are_freed() {
 #[test]
 fn a_livelist_of_openzfs_is_gone_on_with_and_its_clone_is_freed_by_it() {
     let dir = unpack("gredact");
-    // However little it shares, the clone keeps its list.
+    // With this setting the clone keeps its list even if it shares hardly any space.
     let livelists = pool::LivelistRules { percent_shared: 0, ..pool::LivelistRules::default() };
     let import = || {
         let found = pool::discover(&[dir.path().to_path_buf()]);

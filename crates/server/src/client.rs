@@ -170,7 +170,7 @@ impl Client {
         }
     }
 
-    /// How the server is.
+    /// Asks the server for its status.
     ///
     /// # Errors
     /// It goes away.

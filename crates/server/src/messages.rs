@@ -74,7 +74,7 @@ pub struct Job {
     pub posix: bool,
 }
 
-/// How a server ends.
+/// The way in which a server is to end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stop {
     /// Mark the pool as destroyed instead of exported.

@@ -42,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_millis(50);
 /// Time limit at the end of the server for remaining users of the pool.
 const LETTING_GO: Duration = Duration::from_secs(10);
-/// A connection that says nothing is closed after this.
+/// A connection on which nothing arrives for so long is closed.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Standard input, output and error of a client.
@@ -82,7 +82,7 @@ pub struct Serve {
     pub found: Found,
     /// How it is opened.
     pub options: pool::Options,
-    /// How clients reach what is in it.
+    /// The front ends through which clients use the pool.
     pub front_ends: FrontEnds,
     /// Where the socket goes.
     pub runtime: Runtime,

@@ -263,7 +263,7 @@ fn what_is_freed_is_obsolete_on_all_removed_vdevs_that_led_there() {
     zdb::expect_pleased(&mut story);
 }
 
-/// Data that is moved twice, most of which goes then.
+/// Data is moved twice, and most of it is then freed.
 fn condense(story: &mut Story) {
     for n in 0..5u8 {
         story.write(&format!("/{n}"), noise(400_000, n.into())).sync();

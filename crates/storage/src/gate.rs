@@ -42,7 +42,7 @@ impl Gate {
         self.readers.read_after_panics()
     }
 
-    /// Until this is dropped, no sector is copied.
+    /// As long as the returned guard lives, no sector is copied.
     pub(crate) fn write(&self) -> ReadHeld<'_, ()> {
         self.writers.read_after_panics()
     }

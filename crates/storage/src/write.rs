@@ -337,7 +337,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// The first device error.
     pub fn finish(mut self) -> Result<(), WriteError> {
-        // They stay readable from memory until they are on the disks.
+        // The blocks can be read from memory until they are on the disks.
         for (dva, payload) in self.storage.held().to_write() {
             self.put(dva, payload)?;
         }

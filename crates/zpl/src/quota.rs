@@ -339,7 +339,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Sets the quota of all users, groups or projects without one of their own; 0 takes it away.
+    /// Sets the quota of all users, groups or projects that have none of their own; 0 removes it.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NoSpace`].

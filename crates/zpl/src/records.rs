@@ -120,7 +120,7 @@ impl Filesystem {
 /// Caching policy of the reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// Everything.
+    /// All blocks stay in the cache.
     All,
     /// One block by itself, and blocks that are wanted in part.
     Parts,

@@ -110,7 +110,7 @@ pub struct Choice {
 /// Why something was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Nothing compresses, and lz4 is cheap.
+    /// The data does not compress, and lz4 stops trying early.
     GivesUpEarly,
     /// Nothing compresses, so the base.
     OnlyCostsTime,

@@ -48,7 +48,7 @@ pub struct Material {
     pub(super) stopped: bool,
     /// The time was over before a stream ended.
     pub(super) cut: bool,
-    /// Of a stream not all pieces were kept.
+    /// A part of a stream was dropped: not all of its pieces were kept.
     pub(super) thinned: bool,
     pub(crate) notes: Vec<String>,
     /// Files and folders that were left out.

@@ -16,7 +16,7 @@ use super::material::Material;
 const POINTER: f64 = 55.0;
 /// Bytes of an indirect block besides.
 const INDIRECT: f64 = 600.0;
-/// Pointers of an indirect block.
+/// Number of pointers in an indirect block.
 const POINTERS: f64 = 1024.0;
 /// Bytes of a file after lz4: its dnode and its name in the folder.
 const FILE: f64 = 139.0;

@@ -28,7 +28,7 @@ use crate::{BurstRates, Limit, knee_bytes};
 const DELAY_FROM: u64 = 60;
 /// Bytes of one write of a client.
 const WRITE: u64 = 128 << 10;
-/// Part of the shorter works that is not done beside the longest.
+/// Of the times of disk, processor and network, the longest counts whole, and this part of the shorter ones is added.
 pub(crate) const OVERLAP: f64 = 0.15;
 
 /// No disk takes less time for a byte.
@@ -64,7 +64,7 @@ pub struct Target {
 pub struct Engine {
     /// For each byte of the files: copying, bookkeeping.
     pub byte: f64,
-    /// For each byte on the disks: moving it there or back.
+    /// Seconds for each byte on the disks: to write it or to read it.
     pub stored: f64,
     /// For each file: making or finding it.
     pub file: f64,

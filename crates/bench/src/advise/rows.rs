@@ -19,7 +19,7 @@ const KIND_PART: f64 = 0.01;
 /// ... and a dataset of its own if it saves this part of them.
 const KIND_SAVING: f64 = 0.03;
 
-/// Below this ratio nothing compresses.
+/// Data with a ratio below this counts as incompressible.
 const NOTABLE: f64 = 1.03;
 
 /// zle is worth a remark if it saves this part of all bytes, and this part of what anything saves.
@@ -44,7 +44,7 @@ pub(crate) struct Whole<'a> {
     pub(crate) target: &'a Target,
 }
 
-/// A kind of file, and what was found out about it.
+/// A kind of file, and the findings about it.
 struct OfKind<'a> {
     name: &'a str,
     files: f64,

@@ -21,7 +21,7 @@ use super::tar::{Header, Member, Tar};
 use crate::source::{data_segments, open, unreadable};
 use crate::{Error, Event, Result, Watch};
 
-/// Smaller files are not asked for their holes beforehand.
+/// The survey does not look for holes in files smaller than this.
 const SPARSE_MIN: u64 = 1 << 20;
 /// Memory for the pieces of a stream.
 const STREAM_MEMORY: usize = 96 << 20;
@@ -46,7 +46,7 @@ pub(crate) struct Survey<'a> {
 }
 
 impl Material {
-    /// The survey is over: kinds of files that say nothing by their names are looked at.
+    /// Ends the survey: the first bytes of files are read where their names do not show their kind.
     pub(crate) fn settle(&mut self, first: &str, survey: &Survey) -> Result<()> {
         if self.unreadable > 0 {
             let what = if self.unreadable == 1 { "file or folder" } else { "files or folders" };

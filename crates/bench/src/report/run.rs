@@ -179,7 +179,7 @@ impl Run {
     }
 }
 
-/// The run with compression off under otherwise the same conditions: what times are relative to.
+/// The run without compression under otherwise equal conditions. The times of `run` are compared with it.
 pub(crate) fn baseline<'a>(runs: &'a [Run], run: &Run) -> Option<&'a Run> {
     let alike = |other: &&Run| {
         other.recordsize == run.recordsize

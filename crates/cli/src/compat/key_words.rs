@@ -48,7 +48,7 @@ pub struct Given {
 }
 
 impl KeyWords {
-    /// Takes an assignment that is about keys; says whether it is.
+    /// Takes an assignment if it is about keys; returns whether it is.
     pub fn take(&mut self, name: &str, value: &Value) -> bool {
         match (name, value) {
             ("encryption", Value::Number(number)) => {

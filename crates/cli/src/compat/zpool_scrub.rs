@@ -153,7 +153,7 @@ fn one(call: &Typed<Options>, name: &str, dates: [Option<u64>; 2]) -> Result<(),
         _ if call.options.errors => pool.scrub_errors(),
         _ => births(call, pool, dates).and_then(|births| pool.scrub_born(births)),
     };
-    // In a server it goes on after the command.
+    // In a server, the scrub continues after the end of the command.
     let done = match verb {
         "scrub" if call.live().is_none() => done.and_then(|()| pool.wait_scrub()),
         _ => done,

@@ -88,8 +88,8 @@ impl Line {
         self.text == printed || is_free && self.regex(2).is_match(printed)
     }
 
-    /// Whether the command line put this word in the place of a guid, which has as many digits as chance gives it. The
-    /// column is as wide as the guid was.
+    /// Whether the command line has this word in the place of a guid. Guids are random, so their numbers of digits
+    /// differ, and with them the width of the column.
     fn hides_a_guid(&self) -> bool {
         self.text.split_whitespace().any(|word| word == "GUID")
     }

@@ -9,7 +9,7 @@ pub enum CryptError {
     /// A raw key that is not 32 bytes long, or a hex key that is not 64 digits long.
     #[error("a key of {found} characters instead of {expected}")]
     KeyLength {
-        /// Bytes or digits that there must be.
+        /// The number of bytes or digits that the key must have.
         expected: usize,
         /// Bytes or digits that there are.
         found: usize,

@@ -14,8 +14,8 @@ use super::locked::Locked;
 use super::pointers::{MacVersion, truncated};
 use super::traces::without_traces;
 
-/// How many derived keys are kept. A dataset gets a new salt each time that it is opened for writing, and blocks with one
-/// salt lie close to each other.
+/// The number of derived keys that are kept. A dataset gets a new salt each time that it is opened for writing, and
+/// blocks with the same salt lie close to each other.
 const KEPT: usize = 16;
 
 /// Blocks that are sealed with one salt, at most: as many as in OpenZFS.
@@ -99,7 +99,7 @@ impl DatasetKeys {
         self.version
     }
 
-    /// How pointers enter authentication codes in datasets with these keys.
+    /// The version of the rules by which block pointers enter authentication codes in datasets with these keys.
     #[must_use]
     pub const fn mac_version(&self) -> MacVersion {
         if self.version == 0 { MacVersion::Zero } else { MacVersion::One }

@@ -35,7 +35,7 @@ fn combine<const WORDS: usize>(a: [u64; WORDS], b: [u64; WORDS]) -> [u64; 4] {
     total
 }
 
-/// Two lanes.
+/// Computes the checksum in two lanes.
 #[target_feature(enable = "avx2")]
 fn avx2(data: &[u8]) -> Checksum {
     let (steps, rest) = data.as_chunks::<32>();

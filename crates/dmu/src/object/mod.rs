@@ -165,8 +165,8 @@ impl Object {
         result
     }
 
-    /// Takes over the bonus and its type, compression and checksum of `new`. The object keeps its block size, and the
-    /// shape of its dnode, which `new` must have too.
+    /// Takes over the bonus and its type, the compression and the checksum of `new`. The object keeps its block size
+    /// and the shape of its dnode, so `new` must have the same.
     ///
     /// # Panics
     /// If `new` has another object type, or its bonus does not fit beside the pointers.

@@ -184,7 +184,7 @@ impl Property {
     }
 }
 
-/// Whether these are options that NFS shares have: known words, commas between them.
+/// Whether `text` is a list of NFS share options: known words with commas between them.
 fn is_nfs_options(text: &str) -> bool {
     let mut words = text.split(',').filter(|word| !word.is_empty());
     text == "on" || words.all(|word| NFS_OPTIONS.contains(&word.split('=').next().unwrap_or(word)))

@@ -315,7 +315,8 @@ print("good")
     bed.finish();
 }
 
-/// Runs what a line says as root or as a user, on a file with all privileges; prints those left, and the content.
+/// Runs the operation of a line as root or as a user, on a file with set-id bits and capabilities. Prints the rights
+/// that are left, and the content.
 const PRIVILEGES: &str = r#"
 capability = struct.pack("<IIIII", 0x02000001, 1 << 12, 0, 0, 0)
 with open("source", "wb") as file:

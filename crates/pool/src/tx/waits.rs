@@ -102,7 +102,7 @@ impl Groups {
         self.join(&mut self.lock(), need)
     }
 
-    /// Does that for a caller that has the state.
+    /// As `try_begin`, for a caller that holds the lock of the state.
     pub(super) fn join(self: &Arc<Self>, state: &mut State, need: &Need) -> Result<Option<Tx>> {
         match self.obstacle(state, need)? {
             None => Ok(Some(self.hold(state, need.cost()))),

@@ -52,7 +52,7 @@ pub(crate) fn scan(inner: &Inner, synced: Txg, drop_logs: bool) -> Result<Vec<Fo
         if info.phys.bp.is_hole() {
             continue;
         }
-        // One that cannot be read cannot be opened, whatever its log says.
+        // A dataset that cannot be read cannot be opened either, so its log does not matter.
         let Ok(objset) = Objset::open(inner.storage.clone(), inner.budget.clone(), info.phys.bp) else {
             tracing::warn!(dataset = info.name, "its root cannot be read, nor its intent log");
             continue;

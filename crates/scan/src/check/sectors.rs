@@ -3,8 +3,8 @@
 //! From:   `space`, which marks what is allocated and what is in use.
 //! To:     the same; ranges come out in order, as long as they can be.
 //!
-//! A vdev is cut into chunks of 65,536 sectors. A chunk is a list of runs as long as that is shorter than its
-//! bitmap: a pool whose blocks lie side by side takes next to nothing, no pool more than a bit per sector.
+//! A vdev is cut into chunks of 65,536 sectors. A chunk is a list of runs as long as the list is shorter than a bitmap.
+//! So a pool whose blocks lie side by side takes hardly any memory, and no pool takes more than one bit per sector.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

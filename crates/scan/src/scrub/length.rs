@@ -1,4 +1,4 @@
-//! How many blocks are gathered before they are looked at.
+//! The number of blocks that a scan gathers before it reads them in the order of their places.
 //!
 //! From:   the time that the chunks before took.
 //! To:     the visitor, which looks at the blocks of a chunk in the order of their places on the vdevs.

@@ -118,7 +118,7 @@ fn is_lost(inner: &Inner, root: &Root, error: &DataError) -> bool {
     })
 }
 
-/// In the sync thread: the scrub came to its end. `lost` are blocks that it did not come upon.
+/// Ends the scrub in the sync thread. `lost` are known damaged blocks that the scrub did not meet.
 fn finish(syncing: &mut Syncing<'_>, lost: BTreeSet<DataError>) -> Result<()> {
     let scan = syncing.inner.scrubber().lock().progress.as_ref().map(|progress| progress.scan);
     // A scan that was ended before is noted already.

@@ -244,7 +244,7 @@ pub(super) fn put(folder: &Path, owner: &Owner<'_>, new: &[String]) -> io::Resul
     let written = file.write_all(&text).and_then(|()| file.sync_all());
     let placed = written.and_then(|()| fs::rename(&fresh, &path));
     if placed.is_err() {
-        // It is of no use to anybody.
+        // The unfinished file is of no use.
         let _ = fs::remove_file(&fresh);
     }
     placed.map(|()| true)

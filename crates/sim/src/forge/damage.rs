@@ -68,7 +68,7 @@ fn change(forgery: &mut Forgery<'_>, block: usize, other: &[u8], choose: &mut dy
                 let near = u64::from_le_bytes(bytes).wrapping_add(bit).wrapping_sub(4);
                 content[word_at..word_at + 8].copy_from_slice(&near.to_le_bytes());
             }
-            // Something sound at a place where it does not belong: a pointer to another block, a dnode, an entry.
+            // A valid structure at the wrong place: a pointer to another block, a dnode, an entry.
             6 | 7 => {
                 let to = at / unit * unit;
                 if to + unit <= len && from + unit <= other.len() {

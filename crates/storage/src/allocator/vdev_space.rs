@@ -244,7 +244,7 @@ impl VdevSpace {
         Ok(self.metaslabs[metaslab as usize].runs(which))
     }
 
-    /// Takes back an allocation that nobody has seen.
+    /// Takes back an allocation that no other part of the program has seen.
     pub fn undo(&mut self, dva: Dva, txg: Txg) {
         let metaslab = self.index_of(dva.offset) as usize;
         self.metaslabs[metaslab].undo(dva.offset, dva.asize, txg);

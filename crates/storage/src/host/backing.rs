@@ -1,6 +1,6 @@
 //! The file or device behind a disk, for reads that do not pass through the disk.
 //!
-//! From:   `disk`, which says whether a disk is that and nothing else.
+//! From:   `disk`, which says whether a disk is a plain file or device.
 //! To:     `file_disk`, which reads from it; `ring`, which reads from several at the same time.
 
 use std::fs::File;

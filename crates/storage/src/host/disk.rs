@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::Backing;
 
-/// Bytes that [`Disk::ask`] reads.
+/// The number of bytes that [`Disk::ask`] reads.
 pub(super) const ASKED: usize = 4096;
 
 /// A leaf of the vdev tree as the machine offers it. Offsets and lengths are in bytes.
 ///
 /// All methods may be called from several threads; overlapping writes at the same time have no order.
 ///
-/// No method has a default. A disk in front of another one that left out such a method would hide what the other one says.
-/// [`Before`] passes every call on.
+/// No method has a default, because a disk in front of another one could then forget to pass a call on, and hide the
+/// answer of the other disk. [`Before`] passes every call on.
 pub trait Disk: Send + Sync + Debug {
     /// Bytes of the disk, fixed while it is open.
     fn size(&self) -> u64;

@@ -71,7 +71,7 @@ impl Grown {
         self.complete_since().filter(|_| self.is_settling)
     }
 
-    /// How the newest blocks are spread, before anything moves.
+    /// The layout of the newest blocks, before any sector moves.
     pub(super) fn newest(&self) -> Raidz {
         Raidz { width: self.now.width - u64::from(self.motion.is_some()), ..self.now }
     }

@@ -125,7 +125,7 @@ impl Meter {
         self.outstanding.set_limit(limit);
     }
 
-    /// From now on the disk is changed only as long as `fence` says. A disk of a pool stays in that pool.
+    /// From now on the disk is written only as long as `fence` allows it. A disk of a pool never moves to another pool.
     pub(crate) fn set_fence(&self, fence: &Arc<Fence>) {
         self.fence.get_or_init(|| fence.clone());
     }
@@ -241,8 +241,8 @@ impl Metered {
         read.end(result)
     }
 
-    /// As [`Metered::read_for`] for a read of a range that somebody else makes: the offset and the bytes. `None` where it would have to
-    /// wait for others.
+    /// As [`Metered::read_for`], for a read that the caller makes itself: `range` is the offset and the number of
+    /// bytes. `None` if the read would have to wait for others.
     pub(crate) fn begin_read(&self, purpose: Purpose, range: (u64, u64)) -> Option<ReadUnderWay<'_>> {
         let admitted = self.meter.admission.try_enter(purpose)?;
         Some(self.meter.admitted(admitted, purpose, range))

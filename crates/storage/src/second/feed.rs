@@ -126,7 +126,7 @@ fn begin(shared: &Shared, device: &Device) -> Option<Ring> {
     }
 }
 
-/// Writes what was offered to a device, as much as a quarter of it takes. The rest is given up.
+/// Writes the offered blocks to a device, at most a quarter of its size. The rest is dropped.
 fn feed(shared: &Shared, fed: Option<&mut Fed>, mut offers: Vec<Offer>) {
     let written = match fed {
         Some(Fed { device, ring }) => write(shared, device, ring, &mut offers),

@@ -47,7 +47,7 @@ struct Snapshot {
     leaf: String,
     guid: Guid,
     born: Txg,
-    /// It goes with its last user.
+    /// The snapshot is destroyed when its last user is gone.
     deferred: bool,
 }
 

@@ -49,7 +49,7 @@ pub enum Told {
     Effective,
     /// The received values, even if others were set since (`-b`).
     Received,
-    /// None of file systems; in effect of snapshots.
+    /// No properties of file systems; the properties in effect for snapshots.
     OfSnapshots,
 }
 

@@ -95,7 +95,7 @@ impl List {
     }
 }
 
-/// Something that is still to be turned into events.
+/// A part of the lists that is still to be turned into events.
 enum Piece {
     /// Told as it is.
     Told(Event),

@@ -17,7 +17,7 @@ fn a_dataset_with_a_log_is_rolled_back_and_destroyed_without_a_trace() {
     let fs = Filesystem::open(bed.pool().open("tank/fs").unwrap()).unwrap();
     assert_eq!(content(&fs, "/a"), b"old");
     bed.expect_clean();
-    // It has a log again, and goes with it.
+    // The dataset has a log again, and is destroyed with it.
     fs.fsync(fs.root()).unwrap();
     let id = fs.create(fs.root(), b"b", &file()).unwrap();
     fs.fsync(id).unwrap();

@@ -103,7 +103,7 @@ pub fn look(at: &OwnedFd, name: &[u8]) -> Result<Stat, Errno> {
     rustix::fs::statat(at, checked(name)?, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// Opens what has the name `name` in the directory; a link is not followed, and nothing waits for the other end of a FIFO.
+/// Opens the entry `name` of the directory. A link is not followed, and a FIFO does not wait for its other end.
 pub fn open_at(at: &OwnedFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::io::retry_on_intr(|| rustix::fs::openat(at, checked(name)?, flags, mode))

@@ -16,7 +16,7 @@ pub struct Wanted {
     pub mode: u32,
     /// Owner and group; those of the copying user, if not given.
     pub owner: Option<(u32, u32)>,
-    /// Last access, last change of contents; now, if not given.
+    /// Times of the last access and the last change of the contents; `None`: now.
     pub times: Option<(Time, Time)>,
     /// Device number.
     pub rdev: u64,
@@ -123,7 +123,7 @@ pub trait Sink: Sync {
     /// The folder `name` in a folder; `None` if nothing has that name. For a dry run.
     fn enter(&self, dir: &Self::Dir, name: &[u8]) -> Result<Option<Self::Dir>, CopyError>;
 
-    /// Removes what a killed copy left in the folder under temporary names. Gives how many files that were.
+    /// Removes files that a killed copy left in the folder under temporary names. Returns their number.
     fn clear(&self, dir: &Self::Dir) -> Result<u64, CopyError>;
 
     /// The complete copy with that name is left as it is.

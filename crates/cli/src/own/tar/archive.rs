@@ -19,7 +19,7 @@ const LONG_MAX: u64 = 64 << 10;
 const PIECES_MAX: u64 = 1 << 20;
 /// Bytes of a file at most, as everywhere in Linux.
 const SIZE_MAX: u64 = i64::MAX as u64;
-/// The latest time that is believed; any other is damage.
+/// The latest time that a stream may have. A later time counts as damage.
 const SECONDS_MAX: u64 = 1 << 40;
 
 /// Why a stream ends before its end.
