@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_stand_beside_that_of_off() {
+    fn sizes_are_shown_beside_the_size_of_off() {
         let measured = runs(&[("off", 1500, 10.0, 8.0), ("zstd-3", 1000, 4.0, 4.0)]);
         let said = recommend(&measured, "t").reason;
         let sizes = "1000M of data takes 1000M (1.46G with off)";
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn without_off_the_fastest_is_what_others_are_compared_with() {
+    fn without_off_others_are_compared_with_the_fastest() {
         let said = recommend(&runs(&[("gzip-9", 400, 60.0, 3.0), ("lz4", 500, 1.0, 1.0)]), "t");
         assert_eq!(said.compression, "lz4");
         assert!(said.reason.contains("gzip-9"));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_size_is_set_where_it_was_a_question() {
+    fn the_record_size_is_set_if_several_were_measured() {
         let mut measured = runs(&[("lz4", 500, 1.0, 1.0), ("lz4", 400, 1.0, 1.0)]);
         measured[1].recordsize = 1 << 20;
         assert_eq!(recommend(&measured, "t").command, "zfs set compression=lz4 recordsize=1M t");

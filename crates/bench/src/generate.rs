@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn images_noise_zeros_and_text_behave_as_theirs_do() {
+    fn generated_images_noise_zeros_and_text_compress_like_real_ones() {
         let image = generate("fits", 2 << 20, 1).unwrap();
         let [lz4, fast, one, three] =
             ["lz4", "zstd-fast-1", "zstd-1", "zstd-3"].map(|word| ratio(&image, word));

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_may_say_whose_it_is() {
+    fn gzip_may_name_its_engine() {
         let word = |word: &str| Plan { compressions: vec![word.to_owned()], ..Plan::usual() };
         assert_eq!(word("gzip-1@libdeflate").configurations().unwrap()[0].compression, "gzip-1@libdeflate");
         assert_eq!(setting("gzip@auto").unwrap().len(), 2);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_said_in_the_same_units() {
+    fn rates_are_printed_in_the_same_units() {
         let said = [0, 200, 1_000_000, 209_715_200, 1_500_000_000, 977_000].map(in_words);
         assert_eq!(said, ["0 B/s", "200 B/s", "1 MB/s", "209.72 MB/s", "1.5 GB/s", "977 kB/s"]);
     }

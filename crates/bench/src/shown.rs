@@ -438,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_that_come_back_are_told_together() {
+    fn repeated_phases_are_shown_together() {
         let said = |names: &[&str]| {
             let ticks: Vec<Tick> = names
                 .iter()

@@ -62,7 +62,7 @@ fn judged(advice: &Advice, measured: &BTreeMap<(String, u64), (f64, u64)>) -> (u
 }
 
 #[test]
-fn ratios_of_the_sample_are_foretold_within_two_per_cent_and_within_their_interval() {
+fn ratios_of_the_sample_are_predicted_within_two_per_cent_and_within_their_interval() {
     let measured = measured(&mut Source::sample().unwrap());
     let whole = advise(&question(), vec![Subject::Sample], &Deaf).unwrap();
     assert!(whole.sample.complete || whole.sample.sampled_bytes > 20_000_000);
@@ -91,7 +91,7 @@ fn ratios_of_the_sample_are_foretold_within_two_per_cent_and_within_their_interv
 }
 
 #[test]
-fn many_small_files_are_foretold_with_their_metadata() {
+fn many_small_files_are_predicted_with_their_metadata() {
     let dir = tempfile::tempdir().unwrap();
     for folder in 0..10 {
         let at = dir.path().join(format!("{folder}"));
@@ -304,7 +304,7 @@ fn foretells(folder: &std::path::Path, what: &str, form: &Form) {
 }
 
 #[test]
-fn deduplication_of_real_files_is_foretold_its_ratio_and_memory_within_two_per_cent() {
+fn deduplication_of_real_files_is_predicted_with_ratio_and_memory_within_two_per_cent() {
     let dir = tempfile::tempdir().unwrap();
     // Files of the sample, some twice, one with a part of another.
     let all: Vec<Vec<u8>> = sample_files();
@@ -324,7 +324,7 @@ fn deduplication_of_real_files_is_foretold_its_ratio_and_memory_within_two_per_c
 }
 
 #[test]
-fn deduplication_of_known_shares_of_copies_is_foretold_within_two_per_cent() {
+fn deduplication_of_known_shares_of_copies_is_predicted_within_two_per_cent() {
     for (of_ten, recordsize, txg_bytes) in [(0, 4096, 1 << 30), (5, 8192, 4 << 20), (9, 4096, 8 << 20)] {
         let dir = tempfile::tempdir().unwrap();
         // Which record is where: of ten, so many are copies of any record before.
@@ -386,7 +386,7 @@ fn compressible_data_is_compressed_for_every_layout_and_sector_size() {
 }
 
 #[test]
-fn savings_are_of_one_base_whether_it_was_asked_for_or_not() {
+fn all_savings_have_the_same_base_whether_it_was_asked_for_or_not() {
     let dir = tempfile::tempdir().unwrap();
     // With records of 1M the last one is mostly padding.
     std::fs::write(dir.path().join("a.txt"), text(1, 1_100_000)).unwrap();
@@ -432,7 +432,7 @@ fn three_bytes_give_no_recommendation() {
 }
 
 #[test]
-fn a_doubt_takes_the_place_of_commands() {
+fn in_doubt_the_advice_has_no_commands() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("text.txt");
     std::fs::write(&file, text(1, 300_000)).unwrap();

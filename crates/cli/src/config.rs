@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_later_word_counts() {
+    fn the_later_setting_counts() {
         let mut config = Config::default();
         let text = "zfs_dirty_data_max = \"64M\"\nzfs_txg_timeout = 9\n[other]\nx = 1\n";
         config.add_file(Path::new("/sys.toml"), text).expect("good");

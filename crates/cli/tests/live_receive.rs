@@ -91,7 +91,7 @@ fn a_dataset_in_use_is_not_replaced_without_force() {
 }
 
 #[test]
-fn a_mount_goes_by_the_new_name_of_its_dataset() {
+fn a_mount_has_the_new_name_of_its_dataset() {
     let Some(live) = Live::with_tank(64) else { return };
     live.zfs("create tank/old");
     write(&live.path("mnt/old/file"), b"text");

@@ -155,7 +155,7 @@ fn another_user_sees_what_root_sees_and_changes_nothing() {
 }
 
 #[test]
-fn a_visitor_hears_of_damage_and_not_of_the_names_of_files() {
+fn a_visitor_sees_damage_but_not_the_names_of_files() {
     let Some(shared) = Shared::new() else { return };
     let bytes = noise(600_000);
     write(&shared.live.path("mnt/secret"), &bytes);

@@ -140,7 +140,7 @@ fn a_pool_in_a_partition_is_imported_and_written_and_nothing_beside_it_changes()
 }
 
 #[test]
-fn pools_in_two_partitions_of_an_image_are_live_at_a_time() {
+fn pools_in_two_partitions_of_an_image_are_live_at_the_same_time() {
     let Some(live) = Live::new() else { return };
     for name in ["tank", "dozer"] {
         make(&live.bed, name);

@@ -316,7 +316,7 @@ fn properties_of_a_pool_that_is_not_there_are_refused_alone() {
 }
 
 #[test]
-fn sync_takes_f() {
+fn zpool_sync_takes_the_option_f() {
     let bed = Bed::with_tank(64, &[]);
     bed.run(&["zpool", "sync", "-f"]).good();
     bed.run(&["zpool", "sync", "-f", "tank"]).good();

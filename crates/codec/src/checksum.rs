@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_openzfs() {
+    fn names_of_checksums_are_those_of_openzfs() {
         use ChecksumKind::*;
         let vectors = [
             (

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_is_the_bytes_from_0x80_on() {
+    fn the_initial_state_is_the_bytes_from_0x80_on() {
         assert_eq!(START.halves[0][0], 0x8081_8283_8485_8687);
         assert_eq!(START.halves[1][7], 0xf8f9_fafb_fcfd_feff);
     }

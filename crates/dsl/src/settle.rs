@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn books_that_changed_by_what_was_written_are_right() {
+    fn sizes_that_changed_by_the_written_blocks_are_accepted() {
         let (before, after, settled) = settled();
         check_books(&before, &after, &settled);
     }

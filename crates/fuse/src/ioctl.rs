@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_doubted() {
+    fn invalid_arguments_are_refused() {
         let asked = |command, data: &[u8]| change(command, data).map_err(|errno| errno.code());
         let refused = |errno: Errno| Err(errno.code());
         assert_eq!(asked(GET_FLAGS, &[]), Ok(None));

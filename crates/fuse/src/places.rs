@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_has_one_owner_and_a_lost_one_no_other() {
+    fn a_place_has_one_owner_and_a_lost_place_gets_no_other() {
         let places = Places::default();
         let id = ObjectId(54);
         let tree = places.take(id, Owner::Tree).unwrap();

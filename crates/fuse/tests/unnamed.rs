@@ -30,7 +30,7 @@ fn expect_none_left(bed: &Bed) {
 }
 
 #[test]
-fn it_is_read_and_written_and_leaves_nothing_when_it_is_closed() {
+fn an_unnamed_file_is_read_and_written_and_leaves_nothing_when_it_is_closed() {
     if !usable() {
         return;
     }
@@ -75,7 +75,7 @@ fn it_is_read_and_written_and_leaves_nothing_when_it_is_closed() {
 }
 
 #[test]
-fn a_name_makes_it_a_file_as_any_other() {
+fn a_name_makes_an_unnamed_file_a_file_like_any_other() {
     if !usable() {
         return;
     }
@@ -123,7 +123,7 @@ fn a_name_makes_it_a_file_as_any_other() {
 }
 
 #[test]
-fn it_is_refused_where_nothing_may_be_written_and_may_be_kept_without_a_name() {
+fn an_unnamed_file_is_refused_where_nothing_may_be_written_and_may_be_kept_without_a_name() {
     if !usable() {
         return;
     }
@@ -174,7 +174,7 @@ fn open_unlinked_files_are_freed_by_a_forced_unmount() {
 }
 
 #[test]
-fn many_are_made_and_named_at_once() {
+fn many_unnamed_files_are_made_and_named_at_once() {
     if !usable() {
         return;
     }

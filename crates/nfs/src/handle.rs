@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_names_what_it_was_made_for() {
+    fn a_handle_leads_back_to_its_object() {
         let key = SnapshotKey { id: ObjectId(77), guid: zpl::Guid(8) };
         for (snapshot, named) in [
             (None, Named::Object(ObjectId(34), 5)),

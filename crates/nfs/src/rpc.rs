@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_says_who_asks() {
+    fn a_call_has_the_user_and_the_groups() {
         let mut out = Writer::default();
         [1, CALL, VERSION, 100_003, 3, 4, AUTH_SYS].iter().for_each(|word| out.u32(*word));
         let mut body = Writer::default();

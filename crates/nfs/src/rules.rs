@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_that_names_a_client_best_counts() {
+    fn the_most_specific_rule_for_a_client_counts() {
         assert_eq!(grant("on", "10.1.2.3"), Some(false));
         assert_eq!(grant("ro", "10.1.2.3"), Some(true));
         assert_eq!(grant("rw=10.0.0.0/8", "11.1.2.3"), None);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused() {
+    fn options_that_cannot_be_enforced_are_refused() {
         for bad in
             ["rw=host.example", "rw=10.0.0.0/33", "sec=krb5", "anonuid=x", "anonuid=5000000000", "nope"]
         {

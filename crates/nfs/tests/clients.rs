@@ -422,7 +422,7 @@ fn a_new_file_has_the_owner_that_its_user_may_give_and_an_impossible_one_is_not_
 }
 
 #[test]
-fn an_export_is_for_those_that_its_rules_name() {
+fn an_export_is_for_the_clients_that_its_rules_name() {
     let mut bed = Bed::new("rw");
     // Not from a port that anybody may use.
     assert_eq!(bed.client(0).mount("/tank"), Err(ACCES));
@@ -494,7 +494,7 @@ fn snapshots_are_below_zfs_and_nothing_is_changed_there() {
 }
 
 #[test]
-fn clients_wait_while_somebody_needs_the_file_system() {
+fn clients_wait_while_a_command_needs_the_file_system_closed() {
     let bed = Bed::new(RULES);
     let mut client = bed.client(1000);
     let root = client.mount("/tank").unwrap();
@@ -550,7 +550,7 @@ fn nonsense_ends_its_connection_alone() {
 }
 
 #[test]
-fn so_many_clients_are_served_and_no_more() {
+fn at_most_64_clients_are_served() {
     let bed = Bed::new(RULES);
     let mut good = bed.client(1000);
     let root = good.mount("/tank").unwrap();

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_is_a_word() {
+    fn the_gzip_engine_is_set_by_a_word() {
         let mut options = Options::default();
         let engine = find("gzip_engine").expect("known");
         for (word, wanted) in [("auto", Some(GzipEngine::Auto)), ("property", None)] {

@@ -122,7 +122,7 @@ fn devices_of_a_refused_pool_are_unchanged() {
 }
 
 #[test]
-fn whoever_creates_a_file_system_gets_what_those_above_grant_to_creators() {
+fn the_creator_of_a_file_system_gets_the_permissions_that_are_granted_to_creators() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     create(&path, 9).export().unwrap();

@@ -321,7 +321,7 @@ fn the_expansion_of_a_raidz_vdev_that_openzfs_began_is_ended() {
 }
 
 #[test]
-fn written_without_a_snapshot_counts_from_the_newest_one() {
+fn the_property_written_without_a_snapshot_counts_from_the_newest_one() {
     let dir = unpack("gsnap");
     let pool = import(dir.path(), true);
     let all = pool.list(&pool.name(), None, true).unwrap();

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_made_goes_with_the_last_server_and_not_before() {
+    fn the_folder_of_servers_is_removed_with_the_last_server_and_not_before() {
         let place = tempfile::tempdir().unwrap();
         let runtime = Runtime { folder: place.path().join("run"), is_ours: true };
         let (one, two) = (runtime.enter().unwrap(), runtime.enter().unwrap());

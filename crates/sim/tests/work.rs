@@ -193,7 +193,7 @@ fn file(story: &Story, path: &str) -> format::ObjectId {
 }
 
 #[test]
-fn everything_goes_into_pieces_and_comes_to_rest() {
+fn a_pool_whose_blocks_are_all_written_in_pieces_is_synced() {
     for ashift in [9, 12] {
         // The pool's own blocks too: they change with each pass of a sync, until space maps stand still.
         let machine = Machine { ashift, force_ganging: 2 << ashift, ..Machine::default() };

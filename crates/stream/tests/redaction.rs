@@ -234,7 +234,7 @@ impl Write for Meanwhile<'_> {
 }
 
 #[test]
-fn what_a_stream_is_made_by_cannot_be_destroyed_while_it_is_sent() {
+fn snapshots_and_bookmarks_of_a_stream_cannot_be_destroyed_while_it_is_sent() {
     let dir = unpack("gredact");
     let pool = import_to_write(dir.path());
     let (book, own) = ("gredact/fs#book".to_owned(), "gredact/fs@own".to_owned());
@@ -477,7 +477,7 @@ fn a_hostile_redacted_stream_is_refused() {
 }
 
 #[test]
-fn a_list_that_was_cut_off_is_gone_on_with() {
+fn an_interrupted_redaction_list_is_continued() {
     let dir = unpack("gredact");
     let pool = import_to_write(dir.path());
     let by = ["gredact/c1@s".to_owned(), "gredact/c2@s".to_owned()];

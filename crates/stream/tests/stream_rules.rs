@@ -110,7 +110,7 @@ fn receive_first(ground: &Ground, object: (Record, Vec<u8>)) {
 }
 
 #[test]
-fn blocks_that_an_increment_brings_larger_than_they_are_stay() {
+fn an_increment_with_larger_blocks_leaves_the_block_size_as_it_is() {
     for object in [|size| file(size, 5), volume] {
         let ground = Ground::new();
         receive_first(&ground, object(128 * KIB));
@@ -186,7 +186,7 @@ fn an_increment_without_large_blocks_follows_none_with_them() {
 }
 
 #[test]
-fn numbers_are_free_to_the_last() {
+fn a_stream_can_free_objects_up_to_the_last_number() {
     let ground = Ground::new();
     receive_first(&ground, file(128 * KIB, 5));
     let free = |first: u64, count: u64| {

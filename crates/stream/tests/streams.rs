@@ -110,7 +110,7 @@ fn streams_are_those_of_openzfs_byte_for_byte() {
 }
 
 #[test]
-fn only_what_came_before_is_a_source() {
+fn only_an_earlier_snapshot_is_a_source() {
     let dir = unpack("gsend");
     let pool = import(dir.path(), "gsend");
     for (to, from) in [("fs@a", "fs@b"), ("fs@a", "fs@a"), ("fs@b", "large@s"), ("tree/clone@r2", "tree@r1")]
@@ -409,7 +409,7 @@ fn properties_may_be_set_while_a_stream_arrives() {
 }
 
 #[test]
-fn newer_snapshots_give_way_if_asked() {
+fn newer_snapshots_are_destroyed_only_with_force() {
     let dir = unpack("gsend");
     let ground = Ground::new();
     let (full, incr) = (golden(dir.path(), "full"), golden(dir.path(), "incr"));

@@ -285,7 +285,7 @@ fn extended_attributes_in_nodes_are_replayed_where_the_feature_is() {
 }
 
 #[test]
-fn a_log_that_may_hold_such_records_marks_its_dataset_as_long_as_it_is() {
+fn a_log_that_may_hold_records_of_attributes_marks_its_dataset_while_it_exists() {
     let mut bed = Bed::stepwise(52, &[]);
     bed.pool().enable_features(vec![&features::ZILSAXATTR]).unwrap();
     let state = |bed: &Bed| bed.pool().info().feature(&features::ZILSAXATTR);
@@ -337,7 +337,7 @@ fn large_writes_are_written_once() {
 }
 
 #[test]
-fn rewriting_one_record_does_not_take_the_pool() {
+fn rewriting_one_record_does_not_fill_the_pool() {
     let mut bed = logged(64);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());
     let id = fs.create(root, b"one", &file()).unwrap();
@@ -405,7 +405,7 @@ fn a_quota_does_not_stop_the_replay_of_what_it_let_through() {
 }
 
 #[test]
-fn very_much_is_made_safe_by_a_sync_unless_others_have_more() {
+fn a_large_fsync_syncs_the_pool_unless_much_more_data_is_dirty() {
     let mut bed = logged(63);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());
     let [much, more] = [b"much", b"more"].map(|name| fs.create(root, name, &file()).unwrap());
@@ -527,7 +527,7 @@ fn logs_shrink_with_every_sync_and_leave_nothing_behind() {
 }
 
 #[test]
-fn many_askers_are_served_together() {
+fn one_write_serves_many_callers_of_fsync() {
     let mut bed = Bed::new(8, &[], 0, 0);
     let fs = bed.fs().clone();
     fs.fsync(fs.root()).unwrap();

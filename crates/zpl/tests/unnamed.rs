@@ -38,7 +38,7 @@ fn content(fs: &Filesystem, path: &str) -> Vec<u8> {
 }
 
 #[test]
-fn it_goes_when_it_is_closed() {
+fn an_unnamed_file_is_freed_when_it_is_closed() {
     let mut bed = Bed::new(1, &[], 0, 0);
     let fs = bed.fs().clone();
     let root = fs.root();
@@ -73,7 +73,7 @@ fn it_goes_when_it_is_closed() {
 }
 
 #[test]
-fn with_a_name_it_is_a_file_as_any_other() {
+fn with_a_name_an_unnamed_file_is_a_file_like_any_other() {
     let bed = Bed::new(2, &[], 0, 0);
     let (fs, root) = (bed.fs(), bed.fs().root());
     let dir = fs.create(root, b"dir", &directory()).unwrap();
@@ -106,7 +106,7 @@ fn with_a_name_it_is_a_file_as_any_other() {
 }
 
 #[test]
-fn it_is_refused_where_a_file_could_not_be_made() {
+fn an_unnamed_file_is_refused_where_a_file_could_not_be_made() {
     let mut bed = Bed::new(3, &[], 0, 0);
     let fs = bed.fs().clone();
     let root = fs.root();
@@ -140,7 +140,7 @@ fn it_is_refused_where_a_file_could_not_be_made() {
 }
 
 #[test]
-fn a_full_pool_refuses_it_and_nothing_is_left() {
+fn a_full_pool_refuses_an_unnamed_file_and_nothing_is_left() {
     let mut bed = Bed::sized(80 << 20, 4, &[], 0, 0);
     let fs = bed.fs().clone();
     let (root, dice) = (fs.root(), SeededEntropy::new(4));
@@ -173,7 +173,7 @@ fn a_full_pool_refuses_it_and_nothing_is_left() {
 }
 
 #[test]
-fn it_has_what_its_directory_hands_down() {
+fn an_unnamed_file_inherits_from_its_directory() {
     let mut bed = Bed::new(5, &[("acltype", 1)], 0, 0);
     let fs = bed.fs().clone();
     for (name, in_node) in [(&b"in nodes"[..], 2), (b"in files", 1)] {
@@ -239,7 +239,7 @@ fn unnamed_files_are_freed_after_a_crash() {
 }
 
 #[test]
-fn its_first_name_is_on_disk_when_it_is_given() {
+fn the_first_name_of_an_unnamed_file_is_on_disk_when_link_returns() {
     for synced_before in [false, true] {
         let mut bed = Bed::stepwise(7, &[]);
         let (fs, root) = (bed.fs().clone(), bed.fs().root());
@@ -274,7 +274,7 @@ fn its_first_name_is_on_disk_when_it_is_given() {
 }
 
 #[test]
-fn with_sync_disabled_its_name_waits_for_the_next_sync() {
+fn with_sync_disabled_the_first_name_waits_for_the_next_sync() {
     let mut bed = Bed::stepwise(8, &[("sync", 2)]);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());
     let id = fs.create_unnamed(root, &file()).unwrap();
@@ -301,7 +301,7 @@ fn with_sync_disabled_its_name_waits_for_the_next_sync() {
 }
 
 #[test]
-fn with_sync_always_it_is_made_and_named_in_the_same_way() {
+fn with_sync_always_an_unnamed_file_is_made_and_named_in_the_same_way() {
     let mut bed = Bed::stepwise(9, &[("sync", 1)]);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());
     fs.fsync(root).unwrap();
@@ -319,7 +319,7 @@ fn with_sync_always_it_is_made_and_named_in_the_same_way() {
 }
 
 #[test]
-fn its_number_is_not_in_a_log_before_it_is_free_on_disk() {
+fn the_number_of_an_unnamed_file_is_in_no_log_before_it_is_free_on_disk() {
     let mut bed = Bed::stepwise(10, &[]);
     let (fs, root) = (bed.fs().clone(), bed.fs().root());
     fs.fsync(root).unwrap();
@@ -339,7 +339,7 @@ fn its_number_is_not_in_a_log_before_it_is_free_on_disk() {
 }
 
 #[test]
-fn many_threads_make_name_and_close_them_while_the_set_is_emptied() {
+fn many_threads_make_name_and_close_unnamed_files_while_the_unlinked_set_is_emptied() {
     let mut bed = Bed::new(11, &[("sync", 2)], 0, 0);
     let fs = bed.fs().clone();
     let root = fs.root();

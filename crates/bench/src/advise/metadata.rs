@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn datasets_that_were_measured_come_out_as_they_were() {
+    fn the_estimate_agrees_with_measured_datasets() {
         for (found, measured) in [
             (used(1000.0, (11.0, 0.0), 0.0, 1000.0), 434_176.0),
             (used(10_000.0, (11.0, 0.0), 0.0, 10_000.0), 2_932_736.0),

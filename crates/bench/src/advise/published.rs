@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_ones_own_is_one_too() {
+    fn a_table_of_the_user_is_accepted() {
         let text = "settings = [\"off\", \"lz4\"]\nwrite_mb_s = [100, 180]\ncompressratio = [1.0, 2.0]";
         let all = from_tables(text, 1, 0.0).unwrap();
         assert_eq!(pick(&all[0], Goal::Balanced).compression, "lz4");

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_compared_that_is_not_the_same() {
+    fn without_a_prediction_or_with_copies_nothing_is_compared() {
         assert_eq!(now(None, 1.0, 1).line(), "now: compression=lz4 and recordsize=128K");
         let copies = now(Some(1 << 20), 1.0, 2).line();
         assert_eq!(copies, "now: 1M with compression=lz4 and recordsize=128K, in 2 copies");

@@ -273,7 +273,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_json_form_is_the_contract() {
+    fn the_json_form_stays_as_documented() {
         let report = report();
         let golden = include_str!("../../tests/report.json");
         assert_eq!(report.to_json(), golden);

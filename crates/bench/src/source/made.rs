@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_there_is_not_is_named() {
+    fn an_unknown_kind_of_data_is_named() {
         for bad in ["text", "tree:", "tree:0", "fast:1M", "fastq:1Q", "samples", "sample/none"] {
             assert!(
                 matches!(named(&["noise:1K", bad]), Err(Error::NoSuchData(word)) if word == bad),

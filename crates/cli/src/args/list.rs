@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_no_more_than_there_are() {
+    fn more_columns_than_there_are_is_an_error() {
         assert_eq!(columns("name,value", 5), Ok(vec!["name", "value"]));
         assert_eq!(columns("all", 5), Ok(vec!["all"]));
         assert_eq!(columns("all,name", 5), Err(ListError::TooManyFields));

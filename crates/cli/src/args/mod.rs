@@ -335,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_are_taken_or_refused(words in prop::collection::vec("[-=a-zH?é|:]{0,6}", 0..6), posix: bool) {
+        fn any_command_line_is_parsed_or_refused(words in prop::collection::vec("[-=a-zH?é|:]{0,6}", 0..6), posix: bool) {
             let _ = super::parse(LIST, &words, posix);
         }
     }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_has_no_zone() {
+    fn an_internal_operation_is_shown_without_a_zone() {
         let mut record = NvList::new();
         record.insert("internal_name", "set");
         record.insert("history internal str", "comment=x");

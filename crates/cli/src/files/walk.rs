@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_of_a_folder_come_where_sort_puts_their_paths() {
+    fn a_walk_has_the_order_in_which_sort_puts_the_paths() {
         let item = |name: &str, contents| Item { name: name.into(), id: ObjectId(1), contents };
         let mut items = [item("a", true), item("a0", false), item("a-b", false), item("a", false)];
         items.sort_by(Item::cmp);

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stands_alone_and_is_the_contract() {
+    fn json_is_printed_alone_in_its_documented_form() {
         let dir = data();
         let line = format!(
             "advise --json --compression off,lz4 --recordsize 128K --disk-write 200 --disk-read 200 --layout raidz1:5 {}",

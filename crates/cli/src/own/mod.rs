@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_definition_of_the_command_line_has_no_mistakes() {
         Cenote::command().debug_assert();
     }
 

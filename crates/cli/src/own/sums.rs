@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_the_pool_has_no_ratio() {
+    fn without_bytes_in_the_pool_there_is_no_ratio() {
         assert_eq!(Sum::default().ratio(), None);
         assert_eq!(Sum { size: 0, disk: 512, files: 0 }.ratio(), None);
         assert_eq!(Sum { size: 300, disk: 100, files: 1 }.ratio(), Some(3.0));

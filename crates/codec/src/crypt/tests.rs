@@ -98,7 +98,7 @@ fn a_pass_phrase_becomes_the_key_that_other_programs_derive() {
 
 /// Computed by Python's `hmac` and `hashlib` from the formulas of the format's description.
 #[test]
-fn codes_are_those_of_an_independent_program() {
+fn authentication_codes_are_those_of_an_independent_program() {
     let keys = DatasetKeys::new(Suite::Aes256Gcm, 1, 1, &[1; 32], &[2; 64]);
     assert_eq!(keys.authenticate(b"authenticated")[..], hex("fbe8c975e62b362febcbb299e74842e2"));
     let with = keys.dedup_sealing(b"authenticated");

@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_fill_up_then_a_step_more_is_free() {
+    fn a_full_block_takes_another_name_after_it_grew() {
         let mut raw = new_block(512, 1, 0);
         for i in 0..7u8 {
             assert_eq!(insert(&mut raw, &[b'a' + i], i.into(), 0), Ok(()));

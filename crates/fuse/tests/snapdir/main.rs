@@ -163,7 +163,7 @@ fn a_snapshot_is_read_while_the_head_changes() {
 }
 
 #[test]
-fn the_folder_is_shown_as_the_property_says() {
+fn the_folder_zfs_is_shown_as_snapdir_says() {
     if !usable() {
         return;
     }
@@ -356,7 +356,7 @@ fn writes_to_a_mapping_of_a_snapshot_are_dropped() {
 }
 
 #[test]
-fn the_folders_cannot_be_changed() {
+fn the_folders_of_zfs_cannot_be_changed() {
     if !usable() {
         return;
     }

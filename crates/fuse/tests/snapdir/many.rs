@@ -96,7 +96,7 @@ fn snapshots_that_the_kernel_drops_are_closed() {
 }
 
 #[test]
-fn many_read_while_snapshots_come_and_go() {
+fn many_threads_read_while_snapshots_come_and_go() {
     if !usable() {
         return;
     }

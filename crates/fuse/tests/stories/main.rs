@@ -17,7 +17,7 @@ use support::{Bed, Chance, Ends, difference, digest, reference, shell, usable};
 use zpl::session::Notice;
 
 #[test]
-fn a_mount_is_seen_as_what_it_is() {
+fn the_mount_table_shows_a_mount_with_its_dataset_and_options() {
     if !usable() {
         return;
     }
@@ -161,7 +161,7 @@ fn seek_data_finds_data_of_files_that_are_still_open() {
 }
 
 #[test]
-fn many_write_at_once() {
+fn many_threads_write_at_once() {
     if !usable() {
         return;
     }
@@ -491,7 +491,7 @@ fn changes_past_the_mount_are_seen_when_it_is_told() {
 }
 
 #[test]
-fn a_tree_goes_there_and_back() {
+fn a_tree_is_copied_in_and_out_unchanged() {
     if !usable() {
         return;
     }

@@ -64,7 +64,7 @@ fn what_a_scrub_logs_meanwhile_is_not_forgotten() {
 }
 
 #[test]
-fn who_looks_again_for_lost_blocks_can_be_stopped() {
+fn reading_lost_blocks_again_can_be_stopped() {
     let disk = ScriptedDisk::new(128 << 20);
     let pool = made(&disk);
     let error = DataError { dataset: ObjectId(0), object: ObjectId(1), level: 0, blkid: 0, birth: 0 };

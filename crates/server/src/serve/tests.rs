@@ -104,7 +104,7 @@ fn a_client_that_waits_for_a_lease_does_not_prevent_an_export() {
 }
 
 #[test]
-fn a_pool_that_stays_is_mounted_as_it_was() {
+fn after_a_refused_export_the_file_systems_are_mounted_as_before() {
     let folder = tempfile::tempdir().unwrap();
     let Some(server) = server(folder.path()) else { return };
     let points = [folder.path().join("mnt"), folder.path().join("mnt/fs")];

@@ -96,7 +96,7 @@ fn properties_say_what_is_put_on_a_device() {
 }
 
 #[test]
-fn other_bytes_than_the_pointer_promises_are_not_used_again() {
+fn bytes_with_a_wrong_checksum_are_not_used_again() {
     let disk = new_disk();
     let cache = cache(SecondLimits::default());
     cache.add(POOL, DEVICE, disk.clone(), 9);

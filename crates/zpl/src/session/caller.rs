@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_the_first_and_the_others() {
+    fn groups_are_the_primary_and_the_supplementary_ones() {
         let listed = Caller::new(5, 6, &[20, 1001]);
         assert!([6, 20, 1001].iter().all(|group| listed.is_in(*group)) && !listed.is_in(7));
         let asked = Caller::with_groups_of(5, 6, 40, |process| vec![process + 1]);

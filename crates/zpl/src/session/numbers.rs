@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_is_whose_it_was_given_to() {
+    fn every_number_leads_back_to_the_node_that_has_it() {
         for id in [1, 54, DATASETS - 1].map(ObjectId) {
             let key = SnapshotKey { id, guid: format::Guid(7) };
             let head = Numbers::of_head(1);

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_has_a_word_about_it() {
+    fn every_option_has_a_description() {
         for tool in [cenote(), compatible(Program::Zfs), compatible(Program::Zpool)] {
             for sub in &tool.commands {
                 assert!(!sub.summary.is_empty() && !sub.syntax.is_empty(), "{}", sub.names[0]);

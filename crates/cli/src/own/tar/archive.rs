@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_end() {
+    fn any_bytes_are_read_or_refused() {
         for len in [0, 1, 511, 512, 513, 5000] {
             for byte in [0u8, 1, b'0', 0xff] {
                 let bytes = vec![byte; len];
