@@ -14,7 +14,7 @@ use toml::{Table, Value};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Packages whose versions users may want to know.
+/// Packages whose versions `cenote engines` shows.
 const LIBRARIES: [&str; 4] = ["libdeflate-sys", "lz4-sys", "blake3", "sha2"];
 /// The sources of ISA-L that deflating needs on any machine. The checksums of gzip files are among them in plain C; we
 /// write none.

@@ -70,7 +70,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// A command, whose first words are its name, or `NAME: COMMAND`.
+    /// Parses a command (its first words become its name), or `NAME: COMMAND`.
     #[must_use]
     pub fn parse(text: &str) -> Step {
         let is_name =
@@ -201,7 +201,7 @@ impl Application {
 /// A folder that is guarded while programs run in it.
 pub(crate) struct Guarded<'a> {
     pub(crate) dir: &'a Path,
-    /// That of the file system, which may count its programs too.
+    /// The clock of the file system, which may also count its own programs.
     pub(crate) clock: CpuClock,
     pub(crate) guard: &'a mut Guard,
 }
@@ -240,7 +240,7 @@ pub(crate) fn run_in(
     })
 }
 
-/// Runs a program and all it starts to its end, in a group of processes of its own.
+/// Runs a program, with all programs that it starts, in a process group of its own, and waits for its end.
 ///
 /// # Errors
 /// It cannot be run, or was stopped, or failed: then with what it said last.

@@ -212,8 +212,8 @@ fn is_same(a: f64, b: f64) -> bool {
     (a / b - 1.0).abs() < 0.01
 }
 
-/// Bytes of our totals for one unit of theirs, so that most of ours have one of theirs, two at least; `None` where there is no
-/// such scale, or several.
+/// The number of our bytes for one unit of the published totals: the one with which most of our totals have a published
+/// one, at least two. `None` if there is no such number, or several.
 fn scale(ours: &[u64], theirs: &[String]) -> Option<f64> {
     let theirs: Vec<f64> = theirs.iter().filter_map(|column| column.parse().ok()).collect();
     let pairs = ours.iter().flat_map(|total| theirs.iter().map(move |column| *total as f64 / column));

@@ -33,7 +33,7 @@ impl Grid {
         whole && self.decimals <= DECIMALS_MAX
     }
 
-    /// Every number over that of its row in the column `base`; `None` without such a column.
+    /// Every number divided by the number of its row in the column `base`; `None` without such a column.
     #[must_use]
     pub fn normalised(&self, base: &str) -> Option<Grid> {
         let column = self.columns.iter().position(|name| name == base)?;
@@ -269,7 +269,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// `what` as JSON, with what is drawn of it: every number of a page is in its data.
+    /// `what` as JSON, with its tables and charts: every number of a page is in its data.
     pub(crate) fn within<T: Serialize>(self, what: &T) -> String {
         #[derive(Serialize)]
         struct Whole<'a, T> {

@@ -198,7 +198,7 @@ impl Report {
 }
 
 impl Report {
-    /// The answer in one line, for a picture: what to set, and what it saves. Whether to trust it is said in few words.
+    /// The answer in one line, for a picture: the setting and its saving. A few words say whether it can be trusted.
     fn headline(&self) -> String {
         let Recommendation { compression, recordsize, .. } = &self.recommendation;
         let chosen = self.chosen().map(|index| &self.runs[index]).filter(|run| run.logical_bytes > 0);

@@ -49,7 +49,7 @@ impl Guard {
         };
         let mut command = Command::new("sh");
         command.args(["-c", SCRIPT, "cenote-bench-guard"]).arg(folder).arg(what).current_dir("/");
-        // A group of its own: what ends the others does not end it.
+        // The process has a group of its own, so that a signal to the others does not end it.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let mut child = command.spawn()?;
         let line = child.stdin.take();

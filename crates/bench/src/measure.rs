@@ -52,7 +52,7 @@ pub(crate) trait Work {
     /// Makes everything durable.
     fn sync(&mut self) -> Result<()>;
 
-    /// Waits until what was freed is free; gives what is in use then.
+    /// Waits until freed space is free, and returns the space in use then.
     fn settle(&mut self) -> Result<Sizes>;
 
     /// Makes the next reads come from devices.

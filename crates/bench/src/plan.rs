@@ -69,7 +69,7 @@ pub struct Plan {
     pub streams: bool,
     /// The program to run on the mounted dataset.
     pub application: Option<Application>,
-    /// A file that keeps what was measured, and from which an interrupted measurement goes on.
+    /// A file that keeps the measured runs, and from which an interrupted measurement continues.
     pub journal: Option<PathBuf>,
     /// Published figures to stand beside.
     pub published: Vec<Grid>,
@@ -106,7 +106,7 @@ impl Plan {
         }
     }
 
-    /// The configurations in the order of the result; what was named twice is measured once.
+    /// The configurations in the order of the result. A configuration that was named twice is measured once.
     ///
     /// # Errors
     /// [`Error::Setting`] for a value that ZFS does not know; [`Error::Engine`]; [`Error::EmptyList`]; [`Error::TooLittle`],
@@ -187,8 +187,8 @@ impl Plan {
         }
     }
 
-    /// Whether all that is measured can be held to the device: figures of one that is and one that is not say nothing
-    /// beside each other.
+    /// Whether everything can be held to the rates of the device. Figures with the limit and figures without it cannot
+    /// be compared.
     fn check_device(&self) -> Result<()> {
         match (&self.place, self.against.first()) {
             _ if self.device == Device::default() => Ok(()),

@@ -304,7 +304,7 @@ impl Place {
     }
 }
 
-/// Removes what measurements that were killed left in a pool of the user: nobody else has it open now.
+/// Removes the datasets that killed measurements left in a pool of the user. No other process has the pool open now.
 fn clear_left(pool: &Pool, name: &str) -> pool::Result<()> {
     let ours = format!("{name}/{PREFIX}");
     for info in pool.list(name, Some(1), false)?.iter().filter(|info| info.name.starts_with(&ours)) {
@@ -315,7 +315,7 @@ fn clear_left(pool: &Pool, name: &str) -> pool::Result<()> {
     Ok(())
 }
 
-/// Destroys a dataset of ours and what it remembers.
+/// Destroys a dataset of a measurement and its snapshots.
 fn destroy(pool: &Pool, dataset: &str) -> pool::Result<()> {
     match pool.destroy_snapshots(&[format!("{dataset}@{BEFORE}")], false) {
         Ok(()) | Err(pool::Error::NoDataset(_)) => pool.destroy_dataset(dataset),

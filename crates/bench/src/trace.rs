@@ -37,7 +37,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// As they are now; what the system does not tell stays 0.
+    /// The counters as they are now; one that the system does not have stays 0.
     fn now() -> Counters {
         let mut counters = Counters { own: crate::stopwatch::process_cpu_seconds(), ..Counters::default() };
         if let Ok(stat) = procfs::KernelStats::current() {
@@ -209,14 +209,15 @@ impl Drop for Sampler {
     }
 }
 
-/// Processors whose time the system counts: those of the machine, of which this process may be allowed a few.
+/// The processors whose time the system counts: all of the machine, although this process may be allowed to use only
+/// some.
 pub(crate) fn cpus() -> u32 {
     procfs::KernelStats::current()
         .map_or_else(|_| crate::configuration::cores(), |stat| stat.cpu_time.len() as u32)
 }
 
-/// Share of all CPU time that others took, but for an application's steps, whose programs are others too; `None` where
-/// the time was too short to tell.
+/// Share of all CPU time that others used, without the steps of an application, whose programs count as others, too.
+/// `None` where the time was too short to measure it.
 pub(crate) fn others_share(ticks: &[Tick], cpus: u32) -> Option<f64> {
     let ticks = || ticks.iter().filter(|tick| tick.phase != Phase::Steps.name());
     let seconds: f64 = ticks().map(|tick| tick.seconds).sum();

@@ -375,7 +375,7 @@ fn placed<T: Send>(
     }
 }
 
-/// Does `work` in a thread of its own, held to some cores: those that a pool starts stay on the cores of the one that
+/// Runs `work` in a thread of its own, bound to some cores. The threads of a pool stay on the cores of the thread that
 /// opens it.
 fn held_to_cores<T: Send>(threads: u32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {

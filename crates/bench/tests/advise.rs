@@ -219,7 +219,7 @@ fn deduplicated(
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     std::fs::File::create(&image).unwrap().set_len(1 << 30).unwrap();
-    // No txg ends by itself: how full the tables are depends on what came in one.
+    // No txg ends by itself, because the fill of the tables depends on the contents of each txg.
     let options = pool::Options { txg_timeout: 3600, dirty_max: 2 << 30, ..pool::Options::default() };
     let property = |name: &str, word: &str| {
         (name.to_owned(), pool::props::dataset::parse(name).unwrap().parse_value(word).unwrap())

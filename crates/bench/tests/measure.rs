@@ -10,8 +10,7 @@ use pool::props::Value;
 use pool::{CreateSpec, NewFilesystem, Options, Pool};
 use storage::host::{Access, FileDisk};
 
-/// Remembers what it was told; stops in the middle of so many trials, warming up included; touches a file when the
-/// first run is done.
+/// Remembers all notices; stops after so many trials, warming up included; changes a file when the first run is done.
 #[derive(Default)]
 struct Observer {
     stop_in: Option<u64>,

@@ -108,7 +108,7 @@ pub fn run(client: &Client, job: Job) -> Result<u8, ClientError> {
     client.run(job, [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()])
 }
 
-/// A command line as a server is told; `whole` is what was typed, where it is a part of that.
+/// A command line in the form for a server. If it is a part of the typed line, `whole` is the typed line.
 pub fn job(program: &str, words: Vec<OsString>, whole: Option<&str>, around: &Surroundings) -> Job {
     Job {
         program: program.to_owned(),

@@ -56,7 +56,7 @@ pub struct Command {
     pub beside: Beside,
     /// The command makes one report about several pools, and asks each server for its figures.
     pub gathers: bool,
-    /// Its operands are files, which may be written as paths in a mount: a server is told their places.
+    /// Its operands are files, which may be written as paths in a mount. The server gets their places in the pool.
     pub takes_files: bool,
     /// The command line for a server, with values that only this process knows.
     pub completed: Option<Completed>,
@@ -85,7 +85,7 @@ pub enum Run {
     Missing(Option<&'static str>),
 }
 
-/// The pools whose servers carry a command out: those of its operands that it changes.
+/// The pools whose servers carry a command out: the pools of the operands that it changes.
 #[derive(Debug, Clone, Copy)]
 pub enum Targets {
     /// No server carries it out: it only reads, or finds its servers itself.
@@ -183,7 +183,7 @@ impl Command {
         text
     }
 
-    /// The usage of this subcommand and its examples, for somebody who asks for help.
+    /// The usage of this subcommand and its examples, for a user who asks for help.
     ///
     /// A mistake is answered with [`Self::usage`] alone, as OpenZFS does.
     pub fn help(&self) -> String {
@@ -239,7 +239,7 @@ pub struct Call<'a> {
     pub line: String,
 }
 
-/// A command line whose options have names and types: those of the command's struct `Options`.
+/// A command line whose options have names and types, as the command's struct `Options` has them.
 #[derive(Debug)]
 pub struct Typed<'a, O> {
     call: &'a Call<'a>,

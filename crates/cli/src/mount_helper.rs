@@ -192,7 +192,7 @@ impl Request {
     }
 }
 
-/// Whether a command line is one that can be carried out, as far as its words tell. Nothing is carried out.
+/// Whether a command line can be carried out, as far as its words show. Nothing is carried out.
 pub fn understood(words: impl IntoIterator<Item = OsString>) -> bool {
     Request::parse(words).is_ok_and(|request| request.overrides().is_ok())
 }

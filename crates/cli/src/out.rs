@@ -29,7 +29,7 @@ pub struct Console<'a> {
     out: Shown<BufWriter<Box<dyn Write + 'a>>>,
     err: Shown<Box<dyn Write + 'a>>,
     failed: bool,
-    /// First lines of what failed for one of several operands.
+    /// First lines of the failures of single operands, where there are several operands.
     complaints: Vec<String>,
     quiet: bool,
     /// The result is JSON: lines of text are remarks.
@@ -99,7 +99,7 @@ impl<'a> Console<'a> {
         self.width = self.width.or_else(said).or(Some(USUAL_COLUMNS));
     }
 
-    /// How many columns a table may have; `None` where nobody looks at it.
+    /// The number of columns that a table may have; `None` if the output is no terminal.
     pub fn columns(&self) -> Option<usize> {
         self.width
     }
@@ -269,7 +269,7 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Says what was done, which nobody needs to know.
+    /// Prints a remark that is useful, but not needed.
     pub fn note(&mut self, text: &str) {
         if !self.quiet {
             self.remark(text);

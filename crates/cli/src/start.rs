@@ -133,7 +133,7 @@ pub fn remedy(missing: &Unavailable) -> &'static str {
     }
 }
 
-/// Says what is not mounted, and what is mounted elsewhere.
+/// Reports the file systems that are not mounted, and those that are mounted elsewhere.
 fn report(ready: &Ready, console: &mut Console) -> Result<(), Failure> {
     ready.notes.iter().for_each(|note| console.note(&format!("cenote: {note}")));
     tell_moved(&ready.moved, console);

@@ -77,7 +77,7 @@ pub fn no_signals(error: io::Error) -> Failure {
     Failure::refused(format!("cannot listen for signals: {error}"))
 }
 
-/// Whether this process ignores a signal, as far as the system tells.
+/// Whether this process ignores a signal, as far as the system shows it.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -129,7 +129,7 @@ fn properties(program: Program) -> impl Iterator<Item = &'static str> {
         Program::Zpool => [pool_props::VISIBLE, vdev::VISIBLE],
     };
     let both = tables.into_iter().flatten();
-    // A list of properties can have the name of what they belong to, too.
+    // A list of properties may also contain the column `name`.
     both.flat_map(|property| std::iter::once(property.name).chain(property.alias)).chain(["name"])
 }
 

@@ -45,7 +45,7 @@ impl Column {
         Column { heading: name.to_uppercase(), justify, min_width: name.len(), grows: true }
     }
 
-    /// The column of what a word asks for of a dataset.
+    /// The column for a property that a word names.
     pub fn dataset(word: &str, asked: &dataset::Asked, raw: bool) -> Column {
         match asked {
             dataset::Asked::Native(property) => Column::native(property, raw),
@@ -125,7 +125,8 @@ pub fn fit(
     left_out
 }
 
-/// As [`fit`], for the terminal that the table is printed on, if it is one. People are told what was left out.
+/// As [`fit`], for the terminal that the table is printed on, if there is one. A line names the columns that were left
+/// out.
 pub fn fit_terminal(
     console: &mut Console,
     columns: &mut Vec<Column>,

@@ -1,4 +1,5 @@
-//! `zpool add`: devices that a pool gets after it was made, with the words of OpenZFS; and what becomes of files and figures.
+//! `zpool add`: a pool gets devices after it was made, with the words of OpenZFS; its files stay and its figures are
+//! right.
 
 mod bed;
 

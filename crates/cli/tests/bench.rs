@@ -133,7 +133,7 @@ fn a_measurement_elsewhere_that_is_killed_leaves_no_files() {
     if Live::new().is_none() {
         return;
     }
-    // The first configuration is the pool, whose step fails at once unless it is the other file system.
+    // The first configuration is the pool. Its step fails at once unless it runs in the other file system.
     let only_there = format!("case $PWD in {there}/cenote-bench-*) mountpoint -q . || {{ {step}; }} ;; esac");
     let words = ["--compression", "off", "--against", &there, "--command", &only_there, "text"];
     let mut child =
@@ -157,7 +157,7 @@ fn another_source_of_the_same_size_is_no_continuation() {
     );
 }
 
-/// With one thread and with all: the second run does not find what the first one made, changed or removed.
+/// With one thread and with all: the second run does not see the changes of the first one.
 #[test]
 fn a_step_that_runs_again_finds_what_it_found_first() {
     if Live::new().is_none() || std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {

@@ -1,4 +1,4 @@
-//! `cenote bench` where something is wrong: one clear line each, what was measured is kept, nothing is left behind.
+//! `cenote bench` with faults: each gives one clear line, the measured figures are kept, and nothing is left behind.
 
 mod bed;
 

@@ -336,7 +336,7 @@ fn inner_value(person: &Person, property: &str) -> String {
     person.run(&["zfs", "get", "-Ho", "value,source", property, "mine/src"]).good()
 }
 
-/// fusermount3 may not enter a mount of theirs: what belongs into it is shown there all the same.
+/// fusermount3 may not enter a mount of the user. The file systems that belong into it are shown there all the same.
 fn inner_file_systems_are_shown(person: &Person, own: &str) {
     for dataset in ["mine/src", "mine/src/deep"] {
         let made = person.run(&["zfs", "create", dataset]);
@@ -348,7 +348,7 @@ fn inner_file_systems_are_shown(person: &Person, own: &str) {
     }
 }
 
-/// A file system with other options than the mount that it belongs into has a mount of its own, and a link leads there. The
+/// A file system that needs other options than the mount around it has a mount of its own, and a link leads there. The
 /// link is shown and stored nowhere: snapshots have the folder, and no command removes it meanwhile.
 fn a_mount_with_other_options_is_linked(person: &Person, own: &str) {
     person.run(&["zfs", "set", "exec=off", "mine/src"]).good();

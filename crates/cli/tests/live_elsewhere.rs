@@ -168,7 +168,8 @@ fn the_mount_of_an_ordinary_user_is_the_whole_tree() {
         datasets_stay_apart(&person, &own);
         what_is_in_use_stays(&person, &own);
         contents_are_exchanged(&person, &own);
-        // A file system in it is taken down with all below it, its folder is what it was, and it comes back.
+        // A file system in it is unmounted with all below it. Its folder appears again, and then the file system is
+        // mounted again.
         run("zfs unmount mine/a").good();
         assert_eq!(sh("ls -A a; ls -di a >../plain; test $(wc -c <../plain) -lt 12").good(), "");
         run("zfs mount -a").good();

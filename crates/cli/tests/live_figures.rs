@@ -72,7 +72,7 @@ fn iostat_tells_how_large_requests_were_and_how_long_they_took() {
             (cells[6] + cells[7]) * size
         })
         .sum();
-    // A bucket holds sizes up to twice its own: at least half of what was written is accounted for.
+    // A bucket counts sizes up to twice its own, so at least half of the written bytes are counted.
     assert!(written >= 2 << 20, "{text}");
 
     let text = live.run(&["zpool", "iostat", "-w", "tank"]).good();

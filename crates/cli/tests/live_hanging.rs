@@ -1,5 +1,5 @@
-//! A pool whose device hangs: commands answer from memory, and the pool goes on when the device does. The device is an image
-//! in the file system of another pool, whose server is stopped. Also a server that answers with something that is not our
+//! A pool whose device hangs: commands answer from memory, and the pool goes on when the device does. The device is an
+//! image in the file system of another pool, whose server is stopped. Another test has a server that speaks a foreign
 //! protocol.
 
 mod bed;

@@ -1,5 +1,5 @@
-//! Volumes that clients use while commands change them: each command does what it says or says why not, and clients go on or
-//! are told.
+//! Volumes that clients use while commands change them: each command works or says why not, and clients can go on or
+//! get an error.
 
 mod bed;
 #[path = "../../nbd/tests/client/mod.rs"]

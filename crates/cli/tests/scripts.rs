@@ -56,7 +56,7 @@ fn a_tree_is_destroyed_with_the_clones_in_it_whatever_their_names() {
     let would: String = order.iter().map(|name| format!("would destroy {name}\n")).collect();
     assert_eq!(zfs(&["destroy", "-rnv", "tank/d"]).good(), would);
     assert_eq!(zfs(&["destroy", "-rv", "tank/d"]).good(), would.replace("would", "will"));
-    // Clones outside of the tree, and what was cloned from these, want -R.
+    // Clones outside of the tree, and datasets cloned from them, need -R.
     grow();
     zfs(&["clone", "tank/d/c@none", "tank/z"]).refused("cannot open 'tank/d/c@none': dataset does not exist");
     zfs(&["clone", "tank/d/a@t", "tank/a"]).good();

@@ -105,8 +105,8 @@ fn least() -> toml::Table {
     include_str!("transcripts/passes.toml").parse().expect("a table of numbers")
 }
 
-/// How many cases of each transcript fail at most after something was left out. Such a case does not fail the
-/// test by itself, as it may depend on that; one more than before would.
+/// For each transcript, the maximal number of cases that fail after a skipped step. Such a case does not fail the test,
+/// because it may depend on that step. One case more than the number does.
 fn most() -> toml::Table {
     include_str!("transcripts/after.toml").parse().expect("a table of numbers")
 }

@@ -122,7 +122,7 @@ fn sample(place: &Path) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
 
 /// Packs a record into a buffer; the bytes used, if it fits.
 type Packer = Box<dyn FnMut(&[u8], &mut [u8]) -> Option<usize>>;
-/// For each record, what it packs to (`None`: stored raw).
+/// The compressed form of each record (`None`: stored raw).
 type Packed = Vec<Option<Vec<u8>>>;
 
 /// Compresses the records with each of `packers`, and returns results and seconds. The packers take turns on each
@@ -242,7 +242,8 @@ fn zlib_unpack(records: &[Vec<u8>], packed: &Packed) -> f64 {
     })
 }
 
-/// Ours are other blocks than the library's (see `lz4_encoder`), so it decodes ours, without their header.
+/// Our encoder makes other blocks than the library (see `lz4_encoder`), so the library decodes ours, without their
+/// header.
 fn lz4_unpack(records: &[Vec<u8>], library: &Packed, ours: &Packed) -> f64 {
     let size = |bytes: &[u8]| i32::try_from(bytes.len()).expect("records are small");
     let seconds = unpack(records, ours, |src, dst| {

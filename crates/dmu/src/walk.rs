@@ -150,7 +150,8 @@ impl Walk {
 impl Iterator for Walk {
     type Item = Result<Step, Corrupt>;
 
-    /// The next pointer, or the end of what is below one. After a pointer that cannot be decoded the walk can go on.
+    /// The next pointer, or the end of the pointers below one. After a pointer that cannot be decoded the walk can
+    /// continue.
     fn next(&mut self) -> Option<Result<Step, Corrupt>> {
         loop {
             let frame = self.frames.last_mut()?;

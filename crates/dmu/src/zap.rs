@@ -509,8 +509,8 @@ pub fn hash_bits(object: &Object) -> Result<u32> {
     }
 }
 
-/// Entries at or after `from` in iteration order: those of one leaf, or of the whole micro ZAP, and where to
-/// go on. A leaf may give none while others follow.
+/// Entries at or after `from` in iteration order: the entries of one leaf, or of the whole micro ZAP, and the position
+/// after them. A leaf may have none while others follow.
 ///
 /// # Errors
 /// If the ZAP cannot be read.

@@ -79,7 +79,7 @@ impl Space for Next {
     }
 }
 
-/// Objsets of both kinds with objects of many sizes, and the roots of what was written.
+/// Writes objsets of both kinds with objects of many sizes, and returns their roots.
 pub fn written() -> (Arc<Storage>, [BlockPtr; 2]) {
     let storage = storage();
     let mut space = Next(1 << 20);

@@ -111,8 +111,8 @@ pub fn keys(mos: &Mos, head: ObjectId, prev_snap_txg: Txg) -> Result<Vec<Txg>> {
 }
 
 impl Change<'_> {
-    /// Makes the bookmark `name` (`pool/fs#mark`) of a snapshot, or as a copy of a bookmark. That of a redacted snapshot
-    /// says by what it is redacted.
+    /// Makes the bookmark `name` (`pool/fs#mark`) of a snapshot, or as a copy of a bookmark. The bookmark of a redacted
+    /// snapshot names its redaction snapshots.
     pub fn create_bookmark(&mut self, source: &str, name: &str) -> Result<()> {
         self.new_bookmark(source, name, None)
     }

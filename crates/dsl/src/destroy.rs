@@ -104,7 +104,7 @@ impl Change<'_> {
         if dir.origin.0 != 0 { self.check_deferred(dir.origin, 1) } else { Ok(()) }
     }
 
-    /// Refuses what this build cannot take apart without leaving something behind.
+    /// Refuses datasets that this build cannot destroy completely.
     fn check_plain(&self, id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let (key, object) = ("com.delphix:remap_deadlist", mos.object(id)?);

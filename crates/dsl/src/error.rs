@@ -374,7 +374,7 @@ pub enum Error {
         /// The snapshot that is missing.
         missing: String,
     },
-    /// A package tells properties, and those of an encrypted dataset have no meaning without its encryption.
+    /// A package has properties, and the properties of an encrypted dataset have no meaning without its encryption.
     #[error(
         "cannot send {top}: encrypted dataset {dataset} may not be sent with properties without the raw flag"
     )]

@@ -64,7 +64,7 @@ const READABLE: &[&str] = &[
     "physical_rewrite",
 ];
 
-/// Those of them that this build does not support when it writes.
+/// The readable features that this build does not write.
 const READ_ONLY: &[&str] = &["redaction_list_spill"];
 
 fn is_writable(feature: &Feature) -> bool {

@@ -40,7 +40,7 @@ pub fn log(mos: &Mos, tx: &Tx, command: &str) -> Result<()> {
     append(mos, tx, &record, true)
 }
 
-/// Records what the pool did by itself: `zpool history -i` shows it.
+/// Records a change that the pool made by itself: `zpool history -i` shows it.
 pub fn log_internal(mos: &Mos, tx: &Tx, name: &str, text: &str) -> Result<()> {
     let mut record = NvList::new();
     record.insert("history time", mos.host.clock.now().0);

@@ -32,8 +32,8 @@ pub fn iv_set(mos: &Mos, snapshot: ObjectId) -> Result<Option<u64>> {
 }
 
 impl Change<'_> {
-    /// Makes the key object of the directory `dir`, whose keys are wrapped with the user's key of `root`. Each head of the
-    /// directory is to be marked with the feature `encryption` besides ([`Change::mark_dataset`]).
+    /// Makes the key object of the directory `dir`, whose keys are wrapped with the user's key of `root`. The caller
+    /// must also mark each head of the directory with the feature `encryption` ([`Change::mark_dataset`]).
     ///
     /// # Errors
     /// [`KeyError::NotEnabled`], or objects of the MOS cannot be read.

@@ -199,8 +199,8 @@ impl Change<'_> {
         Ok(zap::remove(&mos.object(dir)?, self.tx, KEY)?)
     }
 
-    /// Adds what a sync wrote and freed to the list of the head `id`. `before` is the txg of the sync before. A list that is
-    /// damaged, or does not save much any more, is given up.
+    /// Adds the blocks that a sync wrote and freed to the list of the head `id`. `before` is the txg of the sync
+    /// before. A list that is damaged, or no longer saves much, is dropped.
     pub(crate) fn settle_livelist(&mut self, id: ObjectId, before: Txg, listed: &Listed) -> Result<()> {
         let mos = self.mos();
         let phys = mos.dataset(id)?;

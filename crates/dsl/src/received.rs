@@ -17,7 +17,7 @@ pub type PropertyRefusal = (String, PropertyError);
 /// How a stream is received.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiveOptions {
-    /// `-F`: what changed since the newest snapshot, or an existing destination without snapshots, is given up.
+    /// `-F`: changes since the newest snapshot are dropped, and so is an existing destination without snapshots.
     pub force: bool,
     /// `-o`: local properties.
     pub local: Vec<(String, Value)>,

@@ -262,7 +262,7 @@ impl Change<'_> {
         self.settle_deadlists(dir_id, snap, &mut next)?;
         let features = &mut *self.features;
         if next.is_snapshot() {
-            // Counted while the head's deadlist still tells these blocks apart.
+            // The blocks are counted while the head's deadlist still distinguishes them.
             let after = mos.dataset(next.next_snap)?;
             let gained = deadlist::space_between(mos, after.deadlist, snap.prev_snap_txg, snap.creation_txg)?;
             next.unique_bytes = next.unique_bytes.wrapping_add_signed(gained.used);

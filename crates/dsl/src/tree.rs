@@ -132,7 +132,8 @@ pub fn full_name(parent: &str, delimiter: char, leaf: &[u8]) -> Result<String> {
     }
 }
 
-/// Refuses a directory that was met before, or lies `level` levels down where none does: its parents are damaged.
+/// Refuses a directory that was visited before, or that lies deeper than `level` levels can be: its parents are
+/// damaged.
 pub fn check_place(seen: &mut BTreeSet<ObjectId>, dir: ObjectId, level: usize) -> Result<()> {
     if seen.insert(dir) && level < DEPTH_MAX { Ok(()) } else { Err(tangled(dir)) }
 }

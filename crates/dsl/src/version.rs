@@ -34,7 +34,7 @@ pub const CACHES: u64 = 10;
 pub const ORIGIN: u64 = 11;
 /// First version with properties of snapshots.
 pub const SNAPSHOT_PROPERTIES: u64 = 12;
-/// First version that tells what the space of a directory is used by.
+/// First version that has a breakdown of the used space of a directory.
 pub const BREAKDOWN: u64 = 13;
 /// First version with three columns of parity.
 pub const RAIDZ3: u64 = 17;
@@ -46,8 +46,8 @@ pub const HOLES: u64 = 19;
 pub const DEDUP: u64 = 21;
 /// First version whose deadlists tell blocks apart by birth, and whose directories know their clones.
 pub const DEADLISTS: u64 = 26;
-/// First version whose snapshots may be taken while the intent log is in use. Older ones have none here: who wants a
-/// change to be safe waits for its txg.
+/// First version whose snapshots may be taken while the intent log is in use. Older versions have no intent log here: a
+/// caller of `fsync` waits for the txg.
 pub const LOGGED_SNAPSHOTS: u64 = 27;
 
 /// Whether there are pools of this version.

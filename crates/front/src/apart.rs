@@ -159,8 +159,8 @@ fn answer_all(taken: Arc<UnixStream>, ready: &Sender<()>, todo: &Receiver<Questi
     }
 }
 
-/// Gives this thread a table of its own. In it are a copy of `kept`, and `/dev/null` as standard input, output and error: those of
-/// the process may be a pipe that somebody waits on until it is closed.
+/// Gives this thread a descriptor table of its own. It has a copy of `kept`, and `/dev/null` as standard input, output
+/// and error, because those of the process may be a pipe whose reader waits until it is closed.
 fn own_table(kept: &UnixStream) -> io::Result<UnixStream> {
     unshare(CloneFlags::CLONE_FILES)?;
     let kept = kept.try_clone()?;

@@ -61,7 +61,7 @@ impl Device {
         Ok(Device::from(&statx(fd, "", flags, StatxFlags::TYPE)?))
     }
 
-    /// That of what a link of `/proc` leads to, and the number of the file there.
+    /// The device of the file that a link of `/proc` leads to, and the number of the file there.
     pub(crate) fn with_number(link: &Path) -> io::Result<(Device, u64)> {
         let found = statx(CWD, link, AtFlags::NO_AUTOMOUNT, StatxFlags::INO)?;
         Ok((Device::from(&found), found.stx_ino))

@@ -32,7 +32,7 @@ impl Mounted {
             && (options.exec, options.setuid, options.devices) == (own.exec, own.setuid, own.devices)
             && options.allow_other == own.allow_other
             && is_synchronous == own.synchronous
-            // A mount for reading has no cache of writes either, so what is shown within can be for reading only.
+            // A read-only mount has no cache of writes, so it can show read-only file systems only.
             && (options.read_only || fs.dataset().check_changeable().is_err() || !own.read_only)
             && (!settings.posix_acl || session.heeds_acls())
             && (self.shared.sees_opens || !keeps_atime(options, settings.atime))

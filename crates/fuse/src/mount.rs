@@ -369,7 +369,8 @@ impl Mounted {
         self.unmount_all(force)
     }
 
-    /// As [`Mounted::unmount`], of one with a mount of its own: what is shown in it goes, too.
+    /// As [`Mounted::unmount`], for a file system with a mount of its own: the file systems that are shown in it go,
+    /// too.
     fn unmount_all(&self, force: bool) -> Result<(), MountError> {
         let failed =
             |error: io::Error| MountError::Unmount { point: self.point.clone(), reason: error.to_string() };
@@ -385,7 +386,7 @@ impl Mounted {
                 self.device.abort().map_err(|_| self.covered())?;
             }
             Place::Covered => return Err(self.covered()),
-            // It was unmounted by somebody: it ends by itself, or is held elsewhere.
+            // Another program unmounted it: the session ends by itself, or another process holds it.
             Place::Gone => {}
         }
         self.wait_unmounted(force)

@@ -85,7 +85,7 @@ impl Trees {
     }
 }
 
-/// The user who serves a mount: owns what is made up.
+/// The user who serves a mount, and owns the nodes that no dataset stores.
 fn owner() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }

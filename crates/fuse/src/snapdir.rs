@@ -7,8 +7,8 @@
 //!
 //! Volumes are files below `.zfs/volume` (`volumes.rs`).
 //!
-//! The kernel was told not to ask when files are opened (decision 0005), so it opens a file of a snapshot for writing like
-//! any other: what is then done with it is refused (`router.rs`).
+//! The kernel was told not to ask when files are opened (decision 0005), so it opens a file of a snapshot for writing
+//! like any other. The later write is refused (`router.rs`).
 
 mod control;
 mod opened;

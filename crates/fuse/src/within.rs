@@ -13,8 +13,9 @@ use zpl::session::{Covered, Slot};
 use crate::shared::Shared;
 use crate::snapdir::{Others, Snapshots};
 
-/// After so many looks without a change, what the kernel has not forgotten counts as used by programs. Looks and no time: on a
-/// busy machine the thread that looks gets as little time as those that hear what is forgotten.
+/// After so many looks without a change, the nodes that the kernel has not forgotten count as used by programs. Looks
+/// are counted and not time: on a busy machine the thread that looks gets as little time as the threads that receive
+/// the reports.
 const QUIET: u32 = 200;
 /// So many looks the kernel may go on forgetting.
 const PATIENCE: u32 = 1000;
@@ -70,8 +71,8 @@ impl Within {
         self.parent.session.forget_cover(&covered);
     }
 
-    /// Takes it away if no program uses it; gives whether it did. `look` looks it up by its path, as programs do: if it is
-    /// in use, what the kernel knows of it comes back to its place.
+    /// Removes the file system from the mount if no program uses it; returns whether it did. `look` looks it up by its
+    /// path, as programs do: if it is in use, the kernel's nodes lead to it again.
     pub(crate) fn leave(&self, own: &Shared, snapshots: &Snapshots, look: impl Fn()) -> bool {
         let Some(covered) = self.covered().clone() else { return self.is_over() };
         self.parent.session.forget_cover(&covered);
@@ -95,7 +96,7 @@ impl Within {
         true
     }
 
-    /// Takes it away from programs that use it: what they do with it from now on fails.
+    /// Removes the file system from the mount although programs use it: all their later calls fail.
     pub(crate) fn take_away(&self, own: &Shared, snapshots: &Snapshots) {
         if let Some(covered) = self.covered().clone() {
             self.parent.trees.take_out(covered.dir(), || true);

@@ -12,7 +12,7 @@ use format::ObjectId;
 use fuse::MountOptions;
 use support::{Bed, usable};
 
-/// Where piece `n` lies: pages that do not touch come one by one.
+/// The place of piece `n`. The pages do not touch, so the kernel sends them one by one.
 fn place(n: u64) -> u64 {
     n * 12_345
 }

@@ -32,7 +32,7 @@ enum Step {
 }
 
 impl Step {
-    /// Names are few, so that most steps meet something.
+    /// There are few names, so that most steps find an existing one.
     fn random(chance: &mut Chance) -> Step {
         let name = |chance: &mut Chance| {
             let mut path = PathBuf::new();

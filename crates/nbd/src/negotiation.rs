@@ -54,7 +54,7 @@ struct State {
 pub(crate) enum Outcome {
     /// The client begins to use the export.
     Begin(Agreed),
-    /// The client wants what follows to be encrypted.
+    /// The client wants to encrypt the rest of the connection.
     Encrypt,
     /// The client has what it wanted and leaves.
     Leave,

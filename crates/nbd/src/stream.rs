@@ -21,7 +21,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// How long the client may take to send something, and to take what it is sent.
+    /// Sets how long the client may take to send bytes, and to accept bytes.
     pub(crate) fn set_patience(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => {

@@ -227,8 +227,8 @@ impl Relay {
         }
     }
 
-    /// Waits until one of the sockets can be used, and says for what. Nothing is read that there is no room for: what has
-    /// been read from one side goes to the other first.
+    /// Waits until one of the sockets can be used, and returns for what. Bytes of one side are read only when there is
+    /// room for them, after the earlier ones went to the other side.
     fn wait(&mut self) -> io::Result<(PollFlags, PollFlags)> {
         let (mut of_socket, mut of_inner) = (PollFlags::empty(), PollFlags::empty());
         of_socket.set(PollFlags::OUT, self.session.wants_write());

@@ -1,4 +1,4 @@
-//! The space of the pool as its users are told of it: how much there is, what is kept, and what is promised.
+//! The space of the pool, as its users see it: total, reserved and promised.
 //!
 //! From:   the vdevs, the checkpoint, and transactions that ask for space.
 //! To:     quotas, reservations and the reserve of the pool, which judge each transaction before it changes anything.

@@ -165,7 +165,7 @@ impl Syncing<'_> {
         Ok(Built { tops, aux })
     }
 
-    /// Refuses a vdev to which what is on a removed vdev, or one that is being removed, cannot be copied.
+    /// Refuses a vdev to which blocks of a removed vdev, or of one that is being removed, cannot be copied.
     fn check_beside_removed(&self, layout: Layout, ashift: u32) -> Result<()> {
         let tree = &self.state.config.tree;
         let removing = self.state.evacuating.as_ref().map(|it| it.vdev().0 as usize);
@@ -193,7 +193,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Wipes old labels, and writes those of caches and spares: a list that names them must find them.
+    /// Wipes old labels, and writes the labels of caches and spares, because a list that names them must find them.
     fn prepare(&self, new: &NewDevices, built: &Built) -> Result<()> {
         for disk in new.tops.iter().flat_map(|top| &top.disks) {
             labels::initialise(disk)?;

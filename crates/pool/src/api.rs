@@ -73,7 +73,7 @@ impl Pool {
         info::info(&self.inner.view(), name)
     }
 
-    /// `top` and what lies below it, `depth` levels (all if `None`), parents first; with snapshots if asked.
+    /// `top` and the datasets below it, `depth` levels (all if `None`), parents first; with snapshots if asked.
     ///
     /// # Errors
     /// [`Error::NoDataset`], or the DSL cannot be read.
@@ -250,7 +250,7 @@ impl Pool {
     }
 
     /// As [`Pool::open`], for a raw send. An encrypted dataset whose key is not loaded is opened without the key. Then
-    /// nobody else can open it until it is closed.
+    /// no other caller can open it until it is closed.
     ///
     /// # Errors
     /// As [`Pool::open`].

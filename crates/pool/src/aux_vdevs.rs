@@ -106,7 +106,7 @@ impl Inner {
 }
 
 impl AuxVdev {
-    /// Name of another pool that uses the spare at `path`. The device's label tells.
+    /// Name of another pool that uses the spare at `path`, from the device's label.
     fn use_at(&self, path: &Path, pool: Guid) -> Option<Option<String>> {
         let disk = FileDisk::open(path, Access::Peek).ok()?;
         labels::read(&disk).configs.iter().find_map(|label| match label {

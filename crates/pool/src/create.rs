@@ -95,7 +95,7 @@ impl CreateSpec {
         }
     }
 
-    /// Refuses what no pool can be, or none with these features.
+    /// Refuses a layout that no pool can have, or no pool with these features.
     fn check(&self) -> Result<()> {
         props::names::check_pool(&self.name, false)
             .map_err(|why| Error::BadPoolName { name: self.name.clone(), why })?;

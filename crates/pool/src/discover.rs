@@ -45,7 +45,8 @@ pub struct DeviceCopy {
     pub used: PathBuf,
     /// The other one.
     pub left_out: PathBuf,
-    /// Both are files of the same txg, and neither is where the device was last: nothing tells which one is meant.
+    /// The two copies are files of the same txg, and neither is where the device was last, so it is not known which one
+    /// is meant.
     pub is_doubtful: bool,
 }
 
@@ -168,7 +169,7 @@ pub fn discover(places: &[PathBuf]) -> Vec<Found> {
     pools.into_values().collect()
 }
 
-/// Of two copies of one device, the one that is worth more is used: the newer one, then the one in its place.
+/// The order of two copies of one device: the newer one is used, or else the one at the recorded path.
 fn worth(path: &Path, labels: &Labels) -> impl Ord + use<> {
     let rank = labels.best.as_ref().map(Uberblock::rank);
     (rank, current(labels).is_some_and(|config| is_in_place(config, path)))

@@ -1,4 +1,4 @@
-//! A vdev that is being removed: the record of it, and the objects that say what was copied where.
+//! A vdev that is being removed: its record, and the objects that list the copied blocks.
 //!
 //! From:   the MOS; the sync, which copies (`sync/evacuate.rs`).
 //! To:     the same. The objects stay when the vdev has left.
@@ -155,7 +155,7 @@ impl Objects {
         Ok((Objects { mapping, counts, ..self }, bonus_word(mos, mapping, 0)?))
     }
 
-    /// Appends what was copied in the txg of `tx`, each with the bytes of it that nobody needs.
+    /// Appends the ranges that were copied in the txg of `tx`, each with its number of unused bytes.
     pub(crate) fn append(&self, mos: &Mos, tx: &Tx, copied: &[(Move, u32)]) -> Result<()> {
         let Some((last, _)) = copied.last() else { return Ok(()) };
         self.append_entries(mos, tx, copied)?;
@@ -214,7 +214,7 @@ impl Evacuating {
     }
 }
 
-/// The removal that goes on, and what was copied.
+/// The running removal, and the ranges that were copied.
 ///
 /// # Errors
 /// The MOS cannot be read.
@@ -280,8 +280,8 @@ pub(crate) fn mapping(mos: &Mos, vdev: &VdevConfig) -> Result<Moves> {
     Moves::new(all).map_err(Error::corrupt(id))
 }
 
-/// The txgs in which something was copied from vdevs that were removed, or one that is being removed: the births of those blocks
-/// do not tell.
+/// The txgs in which blocks were copied from vdevs that were removed, or from one that is being removed. The births of
+/// these blocks do not show it.
 ///
 /// # Errors
 /// It cannot be read when something was copied.
@@ -295,7 +295,7 @@ pub(crate) fn txgs_of_copies(mos: &Mos, config: &PoolConfig) -> Result<Vec<Txg>>
     Ok(txgs)
 }
 
-/// Tells the allocator of the removal that goes on, and what was copied.
+/// Gives the allocator the running removal and the copied ranges.
 ///
 /// # Errors
 /// The MOS cannot be read.

@@ -199,7 +199,7 @@ impl Read {
     }
 }
 
-/// The space of a pool that is being imported, and what goes on with it.
+/// The space of a pool that is being imported, and the work that continues in it.
 struct Loaded {
     /// The last txg on the disks.
     synced: Txg,

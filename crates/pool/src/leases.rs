@@ -64,7 +64,8 @@ impl Leases {
         uberblock
     }
 
-    /// For the sync thread: if nobody reads, nobody begins to until [`Leases::resume`]. Gives whether that is so.
+    /// For the sync thread: if there is no reader, no new one can begin until [`Leases::resume`]. Returns whether that
+    /// is so.
     pub(crate) fn pause(&self) -> bool {
         let mut state = self.lock();
         state.is_paused = state.held.is_empty();

@@ -1,4 +1,4 @@
-//! Vdevs that were removed, and one that is being removed: what was copied from them, as the MOS has it.
+//! The blocks that were copied from removed vdevs, and from one that is being removed, as the MOS lists them.
 //!
 //! From:   the mapping of each in the MOS, and the record of the last removal.
 //! To:     `storage`, which finds blocks by it; the sync, which goes on with a removal (`sync/evacuate.rs`).
@@ -70,7 +70,7 @@ impl crate::Pool {
         for map in maps.iter().filter(|map| map.0 != 0) {
             let header = space_maps::header(&self.inner.mos.objset, *map)?;
             for (power, runs) in (shift..).zip(header.histogram.unwrap_or_default()) {
-                // Short runs of free space are copied with what lies around them.
+                // Short runs of free space are copied together with the data around them.
                 match power < JOINED_BELOW {
                     true => bytes = bytes.saturating_add(runs.saturating_mul(2 << power)),
                     false => pieces = pieces.saturating_add(runs),
@@ -91,7 +91,8 @@ impl crate::Pool {
 }
 
 impl crate::Inner {
-    /// Whether a device that takes writes lacks txgs in which something was copied from a removed vdev, or one that is being removed.
+    /// Whether a writable device misses txgs in which blocks were copied from a removed vdev, or from one that is being
+    /// removed.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -113,7 +114,7 @@ impl crate::Inner {
         moved.map(|top| Obsolete::read(&self.mos, top)).filter_map(Result::transpose).collect()
     }
 
-    /// The vdev that is being removed, with what was copied of it.
+    /// The vdev that is being removed, with the ranges copied so far.
     ///
     /// # Errors
     /// The MOS cannot be read.

@@ -114,7 +114,7 @@ impl NewTop {
             top.class = self.class;
             return Ok((config, top));
         }
-        // That of a vdev with parity is told when its sectors are known.
+        // The size of a vdev with parity is set when its sectors are known.
         let mut config = VdevConfig::new(VdevKind::Mirror, id, guid());
         config.create_txg = Some(Txg::INITIAL);
         // Each device is used up to the size of the smallest one. The vdev has the largest sector size of its devices.

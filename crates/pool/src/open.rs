@@ -49,7 +49,7 @@ impl Inner {
         }
     }
 
-    /// Opens the target dataset of a raw stream, without its keys even if they are loaded. Nobody else may open it
+    /// Opens the target dataset of a raw stream, without its keys even if they are loaded. No other caller may open it
     /// meanwhile.
     ///
     /// # Errors

@@ -196,7 +196,7 @@ impl Options {
         SYNC_BYTES.min(self.dirty_max / 4)
     }
 
-    /// Those of the devices, with so many threads that write.
+    /// The options for `storage`, with so many writing threads.
     pub(crate) fn storage(&self, io_threads: usize) -> storage::Options {
         storage::Options {
             cache_bytes: self.cache_bytes,

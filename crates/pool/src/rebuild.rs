@@ -1,4 +1,5 @@
-//! Sequential rebuilds: devices that joined get what belongs there in the order of places, by what is in use, without the blocks.
+//! Sequential rebuilds: new devices get their data in the order of places. The rebuild copies the space in use, and
+//! does not look at blocks.
 //!
 //! From:   `tree_change`, which begins one with a device; `scan`, whose thread has it go on txg by txg; OpenZFS, which may have
 //!         left one in the middle.
@@ -54,7 +55,7 @@ fn all(mos: &Mos, tree: &VdevConfig) -> Result<Vec<(u32, Rebuild)>> {
         let Some(value) = zap::lookup(&*mos.object(id)?, KEY)? else { continue };
         match Rebuild::from_words(&value.to_u64s()) {
             Ok(rebuild) => found.push((top.id as u32, rebuild)),
-            // Devices that lack something are resilvered then.
+            // If this fails, devices that miss data are resilvered.
             Err(error) => tracing::warn!(vdev = top.id, %error, "the state of a rebuild is passed over"),
         }
     }

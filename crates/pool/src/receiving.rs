@@ -96,7 +96,7 @@ impl Pool {
         self.inner.open.is_open(id)
     }
 
-    /// Whether somebody has the dataset `name` open besides the pool itself, whose intent log may keep it.
+    /// Whether the dataset `name` is open elsewhere than in the pool itself, whose intent log may keep it open.
     ///
     /// # Errors
     /// [`Error::NoDataset`].

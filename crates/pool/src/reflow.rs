@@ -81,7 +81,7 @@ pub(crate) struct Reflow {
 /// The news of an expansion for other threads, before they are in the MOS.
 #[derive(Debug, Default)]
 pub(crate) struct ReflowNews {
-    /// One has ended, and nobody has begun the scrub that is to follow.
+    /// An expansion has ended, and the scrub that is to follow has not begun.
     ended: AtomicBool,
     /// The last attempt to move sectors met an obstacle.
     hindered: AtomicBool,

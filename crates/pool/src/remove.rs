@@ -89,7 +89,7 @@ impl Pool {
         })
     }
 
-    /// Has the sync begin to copy what lies on a vdev elsewhere; the vdev leaves when that is done.
+    /// Makes the sync begin to copy the data of a vdev to the others. The vdev leaves when that is done.
     fn remove_data(&self, id: u32) -> Result<()> {
         self.run(move |syncing| {
             syncing.check_removable(id)?;
@@ -170,7 +170,7 @@ pub(crate) fn hole(id: u64) -> VdevConfig {
 }
 
 impl Syncing<'_> {
-    /// Refuses a vdev that cannot be removed by copying what lies on it, in the order of OpenZFS.
+    /// Refuses a vdev that cannot be removed by copying its data, with the checks in the order of OpenZFS.
     fn check_removable(&self, id: u32) -> Result<()> {
         let state = &self.state;
         state.keeping.check_none()?;

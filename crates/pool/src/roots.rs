@@ -15,8 +15,8 @@ use crate::{Result, bptree};
 
 const LE: ByteOrder = ByteOrder::Little;
 
-/// The MOS, every dataset and snapshot that its objects describe, and what is left of destroyed ones; `report` is told
-/// what cannot be read, and why.
+/// The MOS, every dataset and snapshot that its objects describe, and the rests of destroyed ones. `report` gets the
+/// roots that cannot be read, and the reasons.
 ///
 /// # Errors
 /// The datasets cannot be listed at all.

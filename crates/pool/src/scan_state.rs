@@ -25,8 +25,8 @@ const KEY: &str = "scan";
 pub struct Progress {
     /// The state.
     pub scan: Scan,
-    /// Datasets that are to be visited next. Blocks born up to the txg need no visit; 0 stands for what the dataset's earlier snapshot
-    /// says.
+    /// Datasets that are to be visited next. Blocks born up to the txg need no visit; 0 means that the dataset's
+    /// earlier snapshot decides.
     pub queue: BTreeMap<ObjectId, Txg>,
     /// It is not on disk like this.
     pub is_newer: bool,

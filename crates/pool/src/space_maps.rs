@@ -227,7 +227,7 @@ impl MapWriter<'_> {
         self.features.as_ref().is_some_and(|f| f.is_enabled(feature))
     }
 
-    /// Appends what changed in one metaslab; rewrites the map when that makes it much shorter.
+    /// Appends the changes of one metaslab; rewrites the map when that makes it much shorter.
     pub(crate) fn write(&mut self, allocator: &Allocator, change: &MetaslabChange) -> Result<()> {
         let id = self.map_for(change.vdev.0, change.metaslab)?;
         let to_entries = |kind, runs: &[(u64, u64)]| -> Vec<Entry> {

@@ -153,7 +153,7 @@ pub(crate) struct Parts {
     pub(crate) refused: Option<NotWritten>,
     /// Top-level vdevs that take no new blocks.
     pub(crate) non_allocating: Vec<u32>,
-    /// Caches and spares, open so that nobody else takes them.
+    /// Caches and spares, kept open so that no other process takes them.
     pub(crate) aux_disks: Vec<Arc<dyn Disk>>,
 }
 
@@ -238,7 +238,7 @@ impl Inner {
         self.info.read()
     }
 
-    /// Changes what `zpool list` and `zpool status` tell. For the sync thread.
+    /// The facts that `zpool list` and `zpool status` report, to be changed by the sync thread.
     pub(crate) fn info_mut(&self) -> WriteHeld<'_, Info> {
         self.info.write()
     }

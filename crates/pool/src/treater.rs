@@ -27,7 +27,7 @@ pub(crate) struct State {
     pub(crate) running: bool,
     /// The pool is let go.
     pub(crate) leaving: bool,
-    /// Somebody ordered something since the thread last looked.
+    /// An order came since the thread last looked.
     pub(crate) ordered: bool,
     /// A step is running: its changes are visible but not synced yet.
     pub(crate) in_step: bool,

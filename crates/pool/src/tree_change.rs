@@ -23,7 +23,8 @@ use crate::{Error, Result, labels, new_vdevs};
 
 /// The list of vdev ZAPs in the object directory.
 pub(crate) const ZAPS: &str = "com.delphix:vdev_zap_map";
-/// A new device lacks what was written up to this many txgs after the one that attaches it: logs may be written for these already.
+/// A new device misses all txgs up to this many after the one that attaches it, because logs may have been written for
+/// these already.
 const TXGS_BEGUN: u64 = 3;
 /// Keys that move from a top-level vdev to the vdev that takes its place.
 const OF_TOP: [&str; 2] = ["allocation_bias", "non_allocating"];

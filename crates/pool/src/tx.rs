@@ -424,7 +424,7 @@ impl Groups {
         }
     }
 
-    /// Somebody wants space for an intent log in the open txg.
+    /// A caller needs space for an intent log in the open txg.
     pub(crate) fn poke(&self) {
         self.lock().poked = true;
         self.changed.notify_all();
@@ -512,7 +512,7 @@ impl Groups {
         state.writing.filter(|_| state.failed.is_none()).map(|(txg, since)| (txg, since.elapsed()))
     }
 
-    /// Why nothing can be written any more; `None` if the sync thread goes on.
+    /// The reason why the pool can no longer be written; `None` while the sync thread runs.
     pub(crate) fn failed(&self) -> Option<Arc<Error>> {
         self.lock().failed.clone()
     }

@@ -258,7 +258,7 @@ impl Pool {
         drop(before.map(JoinHandle::join));
     }
 
-    /// Waits until the treatment of these leaves neither goes on nor will go on by itself, and that is synced.
+    /// Waits until the treatment of these leaves has ended and will not continue by itself, and until that is synced.
     ///
     /// # Errors
     /// [`Error::Interrupted`]; their states cannot be read.

@@ -166,7 +166,7 @@ fn a_device_that_fails_while_the_spare_is_written_is_left_out_and_may_come_back(
     is_whole(&pool, &files);
     pool.export().unwrap();
     let disks = script.disks();
-    // Without the device that the spare stands for, and one that was there all the time.
+    // Imports without the device that the spare replaces, and without one that was there all the time.
     has_files(&imported([1, 3, 4].map(|at: usize| disks[at].clone()).to_vec()), &files);
     is_good_for_zdb(&[1, 2, 3, 4].map(|at: usize| disks[at].clone()));
 }

@@ -46,7 +46,7 @@ sound! {
     grewrite ggang ggangraidz ggangdraid
 }
 
-/// The first txg of a writer takes over what only OpenZFS uses: log space maps, deferred frees, features.
+/// The first txg of a writer takes over structures that only OpenZFS uses: log space maps, deferred frees, features.
 fn rewrite(name: &str) -> tempfile::TempDir {
     let dir = unpack(name);
     write_into_all(dir.path());
@@ -171,7 +171,7 @@ fn a_mirror_can_be_written_and_either_side_has_everything() {
     }
 }
 
-/// zdb compares what is noted as obsolete with what refers to the removed vdev.
+/// zdb compares the recorded obsolete ranges with the pointers to the removed vdev.
 #[test]
 fn blocks_of_a_removed_vdev_are_freed() {
     let dir = rewrite("gremove");

@@ -1,4 +1,4 @@
-//! Sequential rebuilds: a device that joins gets what belongs there by what is in use, without a look at the blocks.
+//! Sequential rebuilds: a new device gets its data by the space in use, without looking at blocks.
 
 mod oracle;
 mod scripted;
@@ -236,7 +236,7 @@ fn what_cannot_be_copied_in_order_is_resilvered() {
     let pool = created(&script, Layout::Mirror, 2);
     let expected = filled(&pool, 8);
     let joined = pool.attach_sequentially(first(&pool), disk(&script, "third")).unwrap();
-    // Neither of the sides that have everything gives all of a range, and each gives what the other one does not.
+    // Neither complete side can be read in all of a range, but each has the parts that the other one does not give.
     for (disk, odd) in script.disks().iter().zip([0, 1]) {
         for n in 0..(SIZE - format::label::DATA_START) >> 17 {
             let at = format::label::DATA_START + (n << 17) + (odd << 16);

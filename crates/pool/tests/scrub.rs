@@ -21,10 +21,11 @@ use scan::Scans as _;
 use storage::host::{Access, Disk, Entropy, FileDisk, SeededEntropy};
 
 const RECORD: usize = 16 << 10;
-/// How long something may take that comes by itself, on a machine with much else to do.
+/// The time that background work may take, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Raised when this is dropped: threads that go on until then end also when the test fails, and it is told.
+/// Sets the flag when it is dropped. So threads that run until then also end when the test fails, and the failure is
+/// reported.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

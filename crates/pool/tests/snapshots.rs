@@ -375,7 +375,7 @@ fn a_snapshot_that_is_called_by_its_name_is_found_without_the_others() {
         let now = open(i, &name(i));
         assert!(now <= first + 2, "{i}: {now} blocks, the first took {first}");
     }
-    // One that was called otherwise when it was looked at is found all the same.
+    // A snapshot that had another name when it was looked at is found all the same.
     open(7, "before");
     open(8, &name(7));
     open(9, &"x".repeat(2000));

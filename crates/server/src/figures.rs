@@ -291,7 +291,7 @@ impl Counters {
     }
 }
 
-/// Bytes of a checkpoint that is given up; at least one while that goes on.
+/// Bytes of a checkpoint that are still to be freed while it is discarded; at least one as long as that runs.
 fn discarding(pool: &Pool) -> u64 {
     let given_up = pool.checkpointed().filter(|checkpoint| checkpoint.created.is_none());
     given_up.map_or(0, |checkpoint| checkpoint.bytes.max(1))

@@ -168,8 +168,8 @@ pub struct Status {
     /// Those of them that are mounted with `noxattr`, which the kernel does not show.
     #[serde(default)]
     pub without_xattrs: Vec<String>,
-    /// Those of them that are shown within other mounts, which the kernel does not know; with each, whether it may be read
-    /// alone.
+    /// The mounts among them that are shown within other mounts, so that the kernel does not know them; with each,
+    /// whether it is read-only.
     #[serde(default)]
     pub within: Vec<(PathBuf, bool)>,
     /// The directories of the encryption roots whose keys are loaded.

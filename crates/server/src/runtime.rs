@@ -215,7 +215,7 @@ fn is_at(opened: &OwnedFd, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The folder that a user's logins share, if it is theirs alone.
+/// The folder that a user's logins share, if only the user can write to it.
 fn of_logins(all: &Path, user: u32) -> Option<PathBuf> {
     let folder = all.join(user.to_string());
     let found = fs::symlink_metadata(&folder).ok()?;

@@ -403,7 +403,7 @@ impl Story {
         Ok(())
     }
 
-    /// Power goes: what was not flushed becomes what `policy` says, and the machine starts again.
+    /// The power fails: unflushed data is treated as `policy` says, and the machine starts again.
     pub fn cut_power(&mut self, policy: CrashPolicy) -> &mut Story {
         self.cut_power_at(self.script.op_count(), policy)
     }

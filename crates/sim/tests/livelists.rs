@@ -1,5 +1,5 @@
-//! Clones with livelists: the lists are kept, shortened and given up, and blocks of destroyed clones are freed by them, with
-//! crashes and exports meanwhile.
+//! Clones with livelists: the lists are kept, shortened and dropped, and blocks of destroyed clones are freed by them,
+//! with crashes and exports meanwhile.
 
 mod zdb;
 
@@ -13,8 +13,8 @@ use zpl::{FileKind, Filesystem, NewNode, ObjectId, Place, XattrMode};
 const BASE: &str = "tank/base";
 const CLONE: &str = "tank/clone";
 
-/// A machine whose livelists have short parts and are never given up for what a clone shares with its origin, and that frees a few
-/// blocks with each txg.
+/// A machine whose livelists have short parts and are never dropped because a clone shares little with its origin, and
+/// that frees a few blocks with each txg.
 fn machine() -> Machine {
     let livelists = LivelistRules { entries_max: 120, percent_shared: 0 };
     Machine { livelists, async_blocks: 8, ..Machine::default() }

@@ -13,7 +13,7 @@ pub struct AsStored {
     pub lsize: u64,
     /// How the bytes are framed below the seal.
     pub compression: Compression,
-    /// With what it was sealed; `None` for what is only authenticated.
+    /// The parameters of its encryption; `None` for a block that is only authenticated.
     pub sealing: Option<Sealing>,
     /// Its authentication code.
     pub mac: [u8; MAC],

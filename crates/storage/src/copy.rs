@@ -4,8 +4,8 @@
 //! To:     the write pipeline.
 //! Source: docs/format/12-auxiliary-vdevs.md §5.5.
 //!
-//! Nobody can tell here which of two sides of a mirror is right where they differ. So each side of the new place gets what one side
-//! of the old place has, and both keep what they have.
+//! Where two sides of a mirror differ, the copy cannot know which one is right. So each side of the new place gets the
+//! data of one side of the old place, and both versions are kept.
 
 use format::blkptr::Dva;
 

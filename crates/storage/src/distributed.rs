@@ -22,7 +22,7 @@ use crate::meter::Purpose;
 use crate::side::Side;
 use crate::txg_runs::TxgRuns;
 
-/// The vdev of which leaves are part: it tells which devices hold what belongs to a leaf.
+/// The vdev of the leaves. It tells which devices hold the data of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways<'a> {
     /// Of draid only: other vdevs have no distributed spares.
@@ -102,7 +102,7 @@ impl<'a> Ways<'a> {
         state.through.pop();
     }
 
-    /// A range of a leaf in parts, each with the devices that it lies on: of an ordinary leaf one part.
+    /// A range of a leaf, divided into parts, each with its devices. An ordinary leaf has one part.
     pub(crate) fn parts(&self, leaf: &Leaf, offset: u64, len: u64) -> Vec<(u64, u64)> {
         let layout = self.layout.filter(|_| leaf.distributed().is_some());
         let (mut parts, mut at, end) = (Vec::new(), offset, offset.saturating_add(len));
@@ -121,7 +121,7 @@ impl<'a> Ways<'a> {
                 && self.holders(leaf, offset).iter().all(|holder| holder.misses(birth))
     }
 
-    /// Fills `buf` with what lies at `offset` of a leaf. `None`: no device holds it.
+    /// Fills `buf` with the data at `offset` of a leaf. `None`: no device holds it.
     pub(crate) fn read(
         &self,
         leaf: &Leaf,
@@ -190,7 +190,7 @@ impl<'a> Ways<'a> {
             let lists: Vec<_> = self.sides.iter().map(|side| Arc::new(self.lacking(side, 0, but))).collect();
             return TxgRuns::most_at_once(&lists);
         };
-        // A side in whose place nothing depends on the slice lacks the same everywhere.
+        // A side on which nothing depends on the slice misses the same txgs everywhere.
         let fixed: Vec<Option<Arc<TxgRuns>>> = self
             .sides
             .iter()

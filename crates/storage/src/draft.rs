@@ -1,4 +1,4 @@
-//! Records that a txg will write, and what was done for them before their turn.
+//! Records that a txg will write, and the work that was done for them in advance.
 //!
 //! From:   `dmu`, which keeps a draft for each record that the open or the syncing txg changes.
 //! To:     workers that encode the record early, intent logs that write it early, and the sync, which takes either result.
@@ -72,7 +72,7 @@ impl From<Record> for Draft {
 }
 
 impl Draft {
-    /// A block that is written as it is: `bytes` are what lies on the disk.
+    /// A block that is written as it is: `bytes` are its bytes on the disk.
     #[must_use]
     pub fn moved(bytes: Record, moved: AsStored) -> Draft {
         Draft { record: bytes, prepared: OnceLock::new(), moved: Some(Arc::new(moved)) }
@@ -105,7 +105,7 @@ impl Draft {
         self.record
     }
 
-    /// A clone for somebody who does early what the sync would do: what it adds is known to this draft, too.
+    /// A clone for a thread that does the work of the sync in advance. Its results are shared with this draft.
     #[must_use]
     pub fn share(&self) -> Draft {
         self.prepare();

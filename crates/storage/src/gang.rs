@@ -219,7 +219,7 @@ impl Reader<'_> {
         let _passed = self.storage.gate().read();
         let top = self.storage.vdevs().top_of(&dva)?;
         let large = self.storage.large_gang_header(leader)?.max(HEADER);
-        // Without parity what lies behind a classic header matters to nobody.
+        // Without parity, the bytes behind a classic header do not matter.
         let first = if top.spread().is_some() { HEADER } else { large };
         let mut look = self.look_at_header_of(first, leader, dva, (replica, way))?;
         if look.0.is_none() && large > first {

@@ -38,8 +38,9 @@ impl Storage {
         self.is_promised(block, &raw).then_some(raw)
     }
 
-    /// The bytes of `block` on disk, made of `plain`, what it holds. Its pointer does not say all about how it was
-    /// compressed: what this build knows is tried, `zstd` first. `None` if nothing gives what is promised.
+    /// The bytes of `block` on disk, made from its content `plain`. The pointer does not have all parameters of the
+    /// compression: all that this build knows are tried, `zstd` first. `None` if none gives the checksum of the
+    /// pointer.
     #[must_use]
     pub fn as_encoded(&self, block: &Block, plain: &[u8], zstd: ZstdLevel) -> Option<Vec<u8>> {
         if plain.len() as u64 != block.lsize || block.psize > block.lsize {
@@ -48,7 +49,7 @@ impl Storage {
         if block.compression == Compression::Off {
             return self.is_promised(block, plain).then(|| plain.to_vec());
         }
-        // How much space there was has a part in what comes out: an early end, a block of a frame that is not compressed.
+        // The size of the output buffer can change the output: an early end, or an uncompressed block within a frame.
         let limits = [
             compressed_max(block.lsize, self.vdevs().min_alloc()),
             compressed_max(block.lsize, 1),

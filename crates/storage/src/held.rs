@@ -3,8 +3,8 @@
 //! From:   passes over the MOS, through [`crate::Storage::hold`].
 //! To:     readers; and at the end the [`crate::Writer`].
 //!
-//! A pass replaces a block before readers have the new pointer to it, which they get when the pass ends. So what the pass before put
-//! there can be read as well, also when the block was freed.
+//! A pass replaces a block before readers have the new pointer to it, which they get when the pass ends. So the data of
+//! the pass before can also be read, even when the block was freed.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// How often a wait that may be interrupted looks whether it is.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How much the program wants its request to end.
+/// How urgently the program wants its request to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Wish {

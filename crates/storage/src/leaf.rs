@@ -47,7 +47,7 @@ impl Leaf {
         Leaf { guid, disk: metered.clone(), metered, meter, health, unflushed, distributed, door }
     }
 
-    /// The leaf as distributed spare `number` of a draid vdev: what belongs to it lies on the devices of the vdev.
+    /// The leaf as distributed spare `number` of a draid vdev: its data lies on the devices of the vdev.
     #[must_use]
     pub fn as_distributed(self, number: u64) -> Leaf {
         Leaf { distributed: Some(number), ..self }

@@ -214,8 +214,8 @@ impl Storage {
         self.tree.replace(vdevs);
     }
 
-    /// From now on a leaf whose device refuses something misses what is born in `txg` and later: everything before is
-    /// durable on it.
+    /// From now on, a leaf whose device refuses a request misses the blocks born in `txg` and later: everything before
+    /// is durable on it.
     pub fn set_unsynced(&self, txg: format::Txg) {
         self.tree.set_unsynced(txg);
     }

@@ -31,7 +31,7 @@ impl Payload {
         &self.buffer[self.range.clone()]
     }
 
-    /// The bytes, for a change of them: without a copy where nobody else holds them.
+    /// The bytes, to be changed: without a copy if there is no other holder.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         match Arc::try_unwrap(self.buffer) {
             Ok(bytes) if self.range == (0..bytes.len()) => bytes,

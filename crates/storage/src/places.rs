@@ -16,7 +16,7 @@ const ATTEMPTS_MAX: usize = 4096;
 /// Pieces that a block may lie in: one for each of its sectors.
 const PIECES_MAX: usize = (format::MAX_BLOCK >> 9) as usize;
 
-/// Where something lies, and how its pointer leads there.
+/// The place of a block, and how its pointer leads there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trail {
     /// Places on removed vdevs that lead on. A vdev may have been removed after others had moved to it.
@@ -26,7 +26,7 @@ pub struct Trail {
 }
 
 impl Vdevs {
-    /// Where what is at `dva` lies: the same place, but for that on removed vdevs.
+    /// The places of the data at `dva`: the same place, except for data on removed vdevs.
     ///
     /// # Errors
     /// [`ReadError`] where it lies nowhere.
@@ -141,7 +141,7 @@ impl Storage {
         sides
     }
 
-    /// Writes what should be in `places` over what is there on any side and differs. Gives the bytes written.
+    /// Writes the right data of `places` over data on any side that differs. Returns the bytes written.
     pub(crate) fn write_over_moved(&self, places: &[Dva], raw: &[u8]) -> Result<u64, WriteError> {
         let (mut written, mut rest) = (0, raw);
         for place in places {

@@ -55,7 +55,7 @@ pub(crate) fn read(
     Ok(Outcome { damaged: stripe.leaves_of(&outcome.damaged), ..outcome })
 }
 
-/// As [`read`], but all columns are read, also those of parity, and compared with what they should be.
+/// As [`read`], but all columns are read, also those of parity, and compared with the right data.
 ///
 /// # Errors
 /// As [`read`].
@@ -81,7 +81,8 @@ pub(crate) fn verify(
     Ok(Outcome { damaged: stripe.leaves_of(&outcome.damaged), ..outcome })
 }
 
-/// Reads the data columns into `buf`, whose end may lie within the last sector: straight, or of a woven block with what lies between.
+/// Reads the data columns into `buf`, whose end may lie within the last sector: directly, or, for a woven block, with
+/// the bytes between them.
 fn read_data(map: &Map, from: Columns<'_>, buf: &mut [u8]) -> Result<(), ReadError> {
     let psize = buf.len();
     if !map.is_woven() {
@@ -176,7 +177,7 @@ struct Stripe<'a> {
     tried: Vec<bool>,
     /// By column: which leaf of its side gave it.
     given_by: Vec<usize>,
-    /// Columns in which something else than zeros lay behind what the block fills.
+    /// Columns that had bytes other than zero behind the data of the block.
     dirty: Vec<usize>,
     /// Why a column could not be read.
     failure: Option<ReadError>,
@@ -217,7 +218,7 @@ impl<'a> Stripe<'a> {
 
     /// Takes what leaf `leaf` of its side gave of a column.
     fn keep(&mut self, column: usize, mut bytes: Vec<u8>, leaf: usize) {
-        // Only zeros belong behind what the block fills.
+        // Only zeros belong behind the data of the block.
         let behind = &mut bytes[self.map.columns[column].filled as usize..];
         if behind.iter().any(|byte| *byte != 0) {
             behind.fill(0);
@@ -226,7 +227,7 @@ impl<'a> Stripe<'a> {
         (self.bytes[column], self.given_by[column]) = (Some(bytes), leaf);
     }
 
-    /// Reads the data columns, and what lies between them on a child.
+    /// Reads the data columns, and the bytes between them on a child.
     fn load_data(&mut self) {
         let runs = if self.map.is_woven() { runs(&self.map) } else { Vec::new() };
         for run in runs {
@@ -342,7 +343,8 @@ impl<'a> Stripe<'a> {
         children.into_iter().map(of).chain(self.map.lay_together.iter().cloned()).collect()
     }
 
-    /// Fills `buf` with the block as it follows from the columns that could be read, without those of `guess`. `false` if nothing follows.
+    /// Fills `buf` with the block, computed from the columns that could be read, without those of `guess`. `false` if
+    /// there are too few.
     fn assemble(&self, guess: &[usize], buf: &mut [u8]) -> bool {
         let used = |column: usize| self.bytes[column].as_deref().filter(|_| !guess.contains(&column));
         let psize = buf.len();

@@ -43,7 +43,7 @@ impl Storage {
         self.reader().read(ptr)
     }
 
-    /// As [`Reader::read`] for somebody who waits and passes once: see [`Reader::once`].
+    /// As [`Reader::read`] for a caller that waits and reads the block only once: see [`Reader::once`].
     ///
     /// # Errors
     /// As [`Reader::read`].
@@ -51,7 +51,7 @@ impl Storage {
         self.reader().once().read(ptr)
     }
 
-    /// As [`Reader::read_stored`] for somebody who waits.
+    /// As [`Reader::read_stored`] for a caller that waits.
     ///
     /// # Errors
     /// As [`Reader::read`].
@@ -59,8 +59,8 @@ impl Storage {
         self.reader().read_stored(block)
     }
 
-    /// The copies of what is at `dva` whose devices are there. Those of leaves that may lack a block born in `birth` come
-    /// last.
+    /// The copies of the data at `dva` whose devices are there. Those of leaves that may miss a block born in `birth`
+    /// come last.
     pub(crate) fn replicas_of(&self, dva: &Dva, birth: Txg) -> impl Iterator<Item = usize> + use<> {
         let replicas = match self.moved(dva, dva.asize) {
             Ok(None) => self.vdevs().top_of(dva).map_or_else(|_| vec![0], |top| top.replicas_of(birth)),
@@ -287,7 +287,7 @@ impl Reader<'_> {
             }
         }
         if raw.capacity() == 0 {
-            // Fresh zeroed memory costs nothing extra; what a used buffer holds is overwritten.
+            // Fresh zeroed memory costs nothing extra; the contents of a used buffer are overwritten.
             *raw = vec![0; block.psize as usize];
         } else {
             raw.resize(block.psize as usize, 0);

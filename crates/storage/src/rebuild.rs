@@ -5,9 +5,9 @@
 //! To:     those devices alone.
 //! Source: docs/format/11-redundancy.md §7.
 //!
-//! There are no checksums here, so only devices that lack nothing are believed. Nobody writes to a range while it is copied: the sync
-//! thread, which calls this, writes nothing else meanwhile, and blocks of intent logs wait (`beside`). Otherwise what was read before
-//! such a block was written could be written over it.
+//! There are no checksums here, so only devices that miss nothing are read. No block is written to a range while it is
+//! copied: the sync thread, which calls this, writes nothing else meanwhile, and blocks of intent logs wait (`beside`).
+//! Otherwise data that was read before such a block was written could be written over it.
 
 use std::time::Instant;
 

@@ -120,8 +120,8 @@ impl Storage {
         self.settle(vdev)
     }
 
-    /// Puts what lies before the border at the end of [`Grown::scratch`] into the boot areas, as it is to lie with the newest child, and
-    /// makes it durable there.
+    /// Writes the sectors before the border at the end of [`Grown::scratch`] into the boot areas, and makes them
+    /// durable there. They have the order that they will have with the newest child.
     ///
     /// # Errors
     /// As [`Storage::move_sectors`].
@@ -173,8 +173,8 @@ impl Storage {
         leaves.iter().map(read).collect::<Result<_, Obstacle>>().map(Scratch)
     }
 
-    /// Writes what is in the boot areas to where it belongs, and makes it durable. Gives whether every device took it: one that did not
-    /// holds nothing of it that is right.
+    /// Writes the contents of the boot areas to their places, and makes them durable. Returns whether every device
+    /// accepted them: a device that did not has no right data there.
     ///
     /// # Errors
     /// As [`Storage::move_sectors`].
@@ -200,7 +200,8 @@ impl Storage {
     }
 }
 
-/// Each place where something of the block is to be written, and what: its columns, and copies of those that have a second place.
+/// Each place where a part of the block is to be written, with its bytes: the columns, and copies of the columns that
+/// have a second place.
 pub(crate) fn placed(map: &Map, block: &Payload) -> Vec<(Column, Payload)> {
     let parts = spread(map, block);
     let copies = map.copies.iter().map(|(column, place)| (*place, parts[*column].clone()));

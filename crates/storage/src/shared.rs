@@ -85,7 +85,7 @@ impl TopVdev {
         let Shape::Parity { layout, sides } = &self.shape else { return Vec::new() };
         let is_distributed = |leaf: &Leaf| leaf.distributed().is_some();
         let needs_map = sides.iter().flat_map(Side::leaves).any(is_distributed);
-        // Which devices hold what belongs to a distributed spare depends on where the block lies.
+        // The place of a block decides which devices hold the data of a distributed spare.
         let map = needs_map.then(|| layout.map(offset, len, birth));
         let columns = map.map(|map| map.columns).unwrap_or_default();
         let mut stale = Vec::new();

@@ -18,8 +18,9 @@ impl Reader<'_> {
         block.sealing.is_some() && self.keys.is_none()
     }
 
-    /// Opens `raw`, the bytes of a block of level 0 as they lie on the disk, or compares its authentication code. Without keys
-    /// only what is never sealed can be read, and dnodes, whose bonuses stay sealed; nothing is compared then.
+    /// Decrypts `raw`, the bytes of a block of level 0 as they lie on the disk, or compares its authentication code.
+    /// Without keys, only data that is never encrypted can be read, and dnodes, whose bonuses stay encrypted; nothing
+    /// is compared then.
     ///
     /// # Errors
     /// [`ReadError::NoKey`], [`ReadError::Unauthentic`].

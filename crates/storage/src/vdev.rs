@@ -185,7 +185,8 @@ impl TopVdev {
         self.places().flatten()
     }
 
-    /// The places of all leaves, in the order of the tree; those of absent leaves are empty. The number of a leaf is that of its place.
+    /// The places of all leaves, in the order of the tree; the places of absent leaves are empty. A leaf has the number
+    /// of its place.
     pub(crate) fn places(&self) -> impl Iterator<Item = Option<&Leaf>> {
         let (one, many, sides): (Option<&Leaf>, &[Option<Leaf>], &[Side]) = match &self.shape {
             Shape::Disk(leaf) => (Some(leaf), &[], &[]),
@@ -333,7 +334,7 @@ impl TopVdev {
         Ok(Outcome { good, damaged: if good { Vec::new() } else { vec![replica] } })
     }
 
-    /// As [`TopVdev::read`]; where several devices share the block, what each of them holds is compared with what it should hold.
+    /// As [`TopVdev::read`]. If several devices share the block, the data of each is compared with the right data.
     ///
     /// # Errors
     /// As [`TopVdev::read`].
@@ -371,7 +372,7 @@ impl TopVdev {
         }
     }
 
-    /// The leaf that holds the copy `replica` of what is on this vdev.
+    /// The leaf that holds the copy `replica` of data on this vdev.
     ///
     /// # Errors
     /// As [`TopVdev::written_leaves`].

@@ -47,7 +47,7 @@ enum Part {
 }
 
 impl Storage {
-    /// As [`Reader::verify_copies`] for somebody who waits.
+    /// As [`Reader::verify_copies`] for a caller that waits.
     #[must_use]
     pub fn verify_copies(&self, block: &Block) -> Verified {
         self.reader().verify_copies(block)
@@ -153,7 +153,8 @@ impl Storage {
         Ok(repaired)
     }
 
-    /// Writes a damaged copy of a block born in txg `born` anew where it lies; of raidz those columns that are damaged or cannot be read. Gives the bytes written.
+    /// Writes a damaged copy of a block born in txg `born` anew in its place; of raidz only the columns that are
+    /// damaged or cannot be read. Returns the bytes written.
     pub(crate) fn write_over(
         &self,
         (dva, born): (&Dva, Txg),

@@ -86,7 +86,7 @@ impl Workers {
             let _ = done.send((number, catch_unwind(AssertUnwindSafe(|| f(item)))));
             true
         };
-        // Drops work that nobody has begun, on every way out: the scope waits only for what is being computed.
+        // Drops work that has not begun, on every exit: the scope waits only for work that is being computed.
         struct Abandon<'a, W>(&'a crossbeam_channel::Receiver<W>);
         impl<W> Drop for Abandon<'_, W> {
             fn drop(&mut self) {

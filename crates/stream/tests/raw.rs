@@ -23,7 +23,7 @@ fn an_encrypted_dataset_is_sent_raw_in_parts_and_packages_and_else_only_with_its
     let raw = SendFlags { raw: true, ..SendFlags::default() };
     let whole = send(&pool, "gsend/crypt@k1", None, raw);
     let all = records(&whole);
-    // The part from any record on is what is left of the whole, after its key data.
+    // The stream from any record on equals the rest of the whole stream, after its key data.
     for (at, (record, _)) in all.iter().enumerate() {
         let Record::Write(write) = record else { continue };
         let token = pool::ResumeToken {
@@ -376,7 +376,7 @@ fn a_raw_stream_that_was_cut_off_goes_on() {
     ground.expect_sound();
 }
 
-/// Something that is done to every record of a stream.
+/// A change that is made to every record of a stream.
 type Spoiling = Box<dyn Fn(&mut Record)>;
 
 fn on_range(change: fn(&mut stream::ObjectRange)) -> Spoiling {

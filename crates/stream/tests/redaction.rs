@@ -202,7 +202,7 @@ fn redact_lists_what_openzfs_lists_and_a_destroyed_bookmark_leaves_nothing() {
     }
     assert!(matches!(refused("gredact/red@a", "new", &["gredact/red@later"]), Error::RedactedAgain));
     assert!(matches!(refused("gredact/fs@a", "new", &["gredact/nosuch@s"]), Error::NoDataset(_)));
-    // The bookmark of a redacted snapshot says by what it is redacted.
+    // The bookmark of a redacted snapshot names its redaction snapshots.
     pool.bookmark("gredact/red@a", "gredact/red#again").unwrap();
     assert_eq!(guids(&pool, "gredact/red#again"), guids(&pool, "gredact/red#m"));
     assert_eq!(list(&pool, "gredact/red#again"), []);

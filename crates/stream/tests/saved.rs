@@ -108,7 +108,7 @@ fn a_partial_receive_can_be_sent_on_and_completed_there() {
                 let handed = token(&pair[1], fs);
                 assert_eq!((handed.toguid, handed.fromguid), (told.toguid, told.fromguid));
                 assert_eq!((handed.toname.as_str(), told.toname.as_str()), (sent, sent));
-                // Not further than the one before, or something would be missing.
+                // The position is not beyond the one before, or a part would be missing.
                 assert!((handed.object, handed.offset) <= (told.object, told.offset), "{handed:?} {told:?}");
                 pair[1].expect_sound();
             }

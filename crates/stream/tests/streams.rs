@@ -372,7 +372,7 @@ fn a_dataset_may_be_renamed_during_a_receive() {
     ground.expect_sound();
 }
 
-/// A backup pool is read-only but for what arrives, and somebody sets another property while it does.
+/// A backup pool is read-only except for received data, and a user sets another property meanwhile.
 #[test]
 fn properties_may_be_set_while_a_stream_arrives() {
     let dir = unpack("gsend");

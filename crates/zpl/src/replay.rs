@@ -24,8 +24,8 @@ use crate::{Error, Filesystem, Replace, Result, SetAttr, XattrMode};
 /// Replays all intent logs that a crash left in the pool; gives the names of the datasets and how many records each
 /// had. To be called after an import for writing.
 ///
-/// The log of an encrypted dataset whose key is not loaded stays until somebody loads it. Only the program that wrote a
-/// dataset that is neither a file system nor a volume knows what its records mean: such a log stays, as with OpenZFS.
+/// The log of an encrypted dataset stays until its key is loaded. A dataset that is neither a file system nor a volume
+/// was written by another program, and only that program understands its records: such a log stays, as with OpenZFS.
 ///
 /// # Errors
 /// The first record that cannot be replayed: its log stays, and its dataset cannot be changed before. All others were

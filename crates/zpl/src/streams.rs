@@ -89,7 +89,7 @@ impl Lane {
             state.reading += 1;
             next
         };
-        // A reader that comes to the block reports what is wrong with it.
+        // A reader that comes to the block reports its error.
         let _ = catch_unwind(AssertUnwindSafe(|| object.block_soon(blkid).is_ok()));
         drop(object);
         self.lock().reading -= 1;

@@ -174,7 +174,8 @@ fn sent(bed: &Bed, snapshot: &str, from: Option<&str>, flags: SendFlags) -> Vec<
     stream
 }
 
-/// No block of a stream without large blocks is larger than 128 KiB: OpenZFS loses the rest of one that lies in its pointer.
+/// No block of a stream without large blocks is larger than 128 KiB. OpenZFS loses the rest of such a block if it is
+/// embedded in its pointer.
 fn expect_split(stream: &[u8]) {
     let mut stream = Incoming::open(stream).unwrap();
     let (begin, _) = stream.next_stream().unwrap().unwrap();

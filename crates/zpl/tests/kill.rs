@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of its work: what it was told is safe is there.
+//! A process is killed in the middle of its work: acknowledged data is there.
 
 mod support;
 

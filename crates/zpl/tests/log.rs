@@ -249,7 +249,7 @@ fn attributes_are_made_safe_by_the_log(mut bed: Bed, in_node: bool) {
         fs.fsync(id).unwrap();
     }
     assert_eq!(bed.pool().info().txg, txg, "no sync was needed");
-    // Of what nobody asked for, nothing is half there.
+    // Changes that no `fsync` asked for are there completely or not at all.
     set(a, b"user.late", b"perhaps");
     let seen = |fs: &Filesystem, id| {
         let mut names = fs.xattr_list(id).unwrap();

@@ -1,6 +1,6 @@
 //! Memory stays within the limits that were asked for: dirty limit + cache limit + 200 MiB, whatever is written.
 //!
-//! The peak (`VmHWM`) is that of a process, so each story runs in a child of its own: this test, called again.
+//! The peak (`VmHWM`) is counted for a process, so each story runs in a child process: this test program, called again.
 
 mod support;
 

@@ -433,7 +433,7 @@ fn small_records_behave_as_the_model() {
     Story::new(3, &[("recordsize", 4096), ("compression", 2)]).run(3, 300);
 }
 
-/// `CENOTE_SEEDS=100` tells a hundred more stories.
+/// `CENOTE_SEEDS=100` runs a hundred more stories.
 #[test]
 fn other_seeds_behave_as_the_model() {
     let seeds = std::env::var("CENOTE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2);

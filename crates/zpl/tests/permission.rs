@@ -46,7 +46,7 @@ impl Chance {
     }
 }
 
-/// A node of the tree: its path, and what decides who may use it.
+/// A node of the tree: its path, and the attributes that decide who may use it.
 #[derive(Clone)]
 struct Plan {
     path: &'static str,
@@ -464,7 +464,7 @@ fn is_complete(folder: &Path) -> bool {
         && device.is_ok()
 }
 
-/// Linux may refuse, by a setting of its own and not by POSIX, a link to a file of somebody else.
+/// Linux may refuse a link to a file of another user, by a setting of its own and not by POSIX.
 fn is_hardened(call: Call) -> bool {
     matches!(call, Call::Link(..))
         && std::fs::read_to_string("/proc/sys/fs/protected_hardlinks").is_ok_and(|set| set.trim() != "0")

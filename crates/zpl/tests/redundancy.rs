@@ -196,7 +196,7 @@ fn expect_blamed(golden: &Golden, pool: &Pool, fates: &[Fate]) {
         let errors = leaf.meter.stats().checksum_errors;
         match fates[image] {
             Fate::Whole => assert_eq!(errors, 0, "{} {fates:?}: device {image} is whole", golden.name),
-            // Those of a mirror are read in order, so later ones may not be asked.
+            // The sides of a mirror are read in order, so later ones may not be read at all.
             Fate::Noisy if golden.name == "gmirror" && image > 0 => {}
             Fate::Noisy => assert!(errors > 0, "{} {fates:?}: device {image} holds noise", golden.name),
             Fate::Missing => panic!("it was not given"),

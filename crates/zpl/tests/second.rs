@@ -1,4 +1,5 @@
-//! Cache devices: what was read from the pool is read from them then, also after the next import. OpenZFS's zdb judges what is on them.
+//! Cache devices: blocks that were read from the pool are then read from them, also after the next import. OpenZFS's
+//! zdb judges their contents.
 
 mod support;
 

@@ -18,8 +18,8 @@ fn directory() -> NewNode {
     NewNode::new(FileKind::Directory, 0o755)
 }
 
-/// Crashes, looks at what is left, replays what the log has, and frees what was unlinked, as a mount does; gives how many
-/// objects that were.
+/// Crashes, checks the pool, replays the log, and frees unlinked objects, as a mount does; returns the number of freed
+/// objects.
 fn crash_and_return(bed: &mut Bed) -> u64 {
     bed.crash();
     bed.expect_clean_as_left();
@@ -220,7 +220,7 @@ fn unnamed_files_are_freed_after_a_crash() {
     fs.write(id, 0, &vec![6; 200_000]).unwrap();
     fs.dataset().sync().unwrap();
     let late = fs.create_unnamed(fs.root(), &file()).unwrap();
-    // A file without a name is not logged, even by `fsync`, because nobody could find it after a crash.
+    // A file without a name is not logged, even by `fsync`, because no program could find it after a crash.
     fs.write(id, 200_000, &vec![6; 200_000]).unwrap();
     fs.write(late, 0, b"late").unwrap();
     fs.setattr(late, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
@@ -368,7 +368,7 @@ fn many_threads_make_name_and_close_unnamed_files_while_the_unlinked_set_is_empt
             .collect();
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
-                // It may free what was closed this moment, before who closed it does; never what is open.
+                // It may free a file that was closed this moment, before the closing thread does; never an open file.
                 fs.drain_unlinked().unwrap();
                 fs.dataset().sync().unwrap();
             }

@@ -26,7 +26,7 @@ pub const RATIO_MEANS: &str = "compressratio: ZFS's own figure for the records. 
 pub struct Advice {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Always `advice`: what tells it apart from a report of measurements.
+    /// Always `advice`; it tells an answer apart from a report of measurements.
     pub form: String,
     /// Version of cenote.
     pub version: String,
@@ -54,7 +54,8 @@ pub struct Advice {
     /// The dataset that the data is in as it is now, beside the first pick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<Now>,
-    /// Share of the machine's CPU time that other processes took meanwhile, 0 to 1; `None` where the time was too short to tell.
+    /// Share of the machine's CPU time that other processes used meanwhile, 0 to 1; `None` where the time was too short
+    /// to measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_cpu: Option<f64>,
     /// One for each configuration.
@@ -143,7 +144,8 @@ pub struct Pick {
     pub why: String,
     /// Command for a new dataset.
     pub create: String,
-    /// For one that exists, that of the data if it is in one: what is in it stays as it is.
+    /// The command for an existing dataset: for the dataset of the data, if the data is in one. Data that is in it
+    /// stays as it is.
     pub set: String,
 }
 

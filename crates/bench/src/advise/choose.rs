@@ -19,10 +19,10 @@
 //! | archive | the smallest; of those within 2 % of it the one with the least time |
 //! | space | the smallest |
 //!
-//! If nothing is smaller than 97 % of that, balanced and speed take `lz4` if it costs at most a tenth of the time, else the
-//! base. lz4 is cheap because it gives up early on what does not compress. Where lz4 makes the same of the data in the same
-//! time as what would be chosen, as of nothing but zeros, it is lz4: the difference is chance, and it does well with what
-//! may come.
+//! If no candidate is smaller than 97 % of that, balanced and speed take `lz4` if it costs at most a tenth of the time,
+//! else the base. lz4 is cheap because it stops early on data that does not compress. If lz4 gives the same size in the
+//! same time as the chosen candidate, for example for nothing but zeros, lz4 is taken: the difference is chance, and
+//! lz4 suits data that may be added later.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ pub struct Workload {
     pub seconds: f64,
     /// Processor time of the codec, over the cores of the machine.
     pub codec_seconds: f64,
-    /// Seconds by which a measurement may have come out too long; 0 for what is computed.
+    /// Seconds by which a measured time may be too long; 0 for a computed time.
     pub noise_seconds: f64,
 }
 

@@ -3,10 +3,10 @@
 //! From:   pieces that [`super::material`] reads.
 //! To:     [`super::estimate`], which adds them up.
 //!
-//! The sizes are those of the write pipeline itself (`storage::Encoding`): zeros become holes, what does not save an
-//! eighth is stored as it is, 112 bytes fit into the pointer, everything else fills whole sectors. A file of one
-//! record has a block of its own size in steps of 512 bytes; of a longer file the last record is as long as the
-//! others, filled up with zeros.
+//! The sizes are those of the write pipeline itself (`storage::Encoding`): zeros become holes, a record that
+//! compression does not shrink by an eighth is stored uncompressed, 112 bytes fit into the pointer, and everything else
+//! fills whole sectors. A file of one record has a block of its own size in steps of 512 bytes. The last record of a
+//! longer file is as long as the others, filled up with zeros.
 
 use std::sync::Arc;
 

@@ -3,9 +3,10 @@
 //! From:   the material and all settings.
 //! To:     a [`Group`] for the settings whose records are cut from pieces of the same length.
 //!
-//! A record is never cut, so a piece is as long as the longest record; but many short pieces tell more than a few long
-//! ones of the same length together, since what lies side by side is alike. So long records have a sample of their own, and
-//! a larger part of what may be read, as the square root of their length: more bytes, but fewer pieces.
+//! A record is never cut, so a piece is as long as the longest record. But many short pieces show more than a few long
+//! ones of the same total length, because data that lies side by side is alike. So long records have a sample of their
+//! own. Its part of the bytes that may be read grows with the square root of their length: more bytes, but fewer
+//! pieces.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -28,9 +28,9 @@
 //! eighth at least, since with less it is stored as it is. Of v_h the part u_h comes from the stratum's own pieces, w_h from c,
 //! which is one and the same guess for all of them.
 //!
-//! A stratum of which no piece was seen is taken to be like the others together, and differs from them as much as they do from
-//! each other. `MODEL` and `METADATA` stand for what is no matter of chance: what is computed rather than seen, and how well the
-//! sizes of metadata are known.
+//! A stratum of which no piece was seen is assumed to be like the average of the others. It is assumed to differ from
+//! them as much as they differ from each other. `MODEL` and `METADATA` stand for errors that are not chance: those of computed
+//! values, and those of the sizes of metadata.
 
 use format::Compression;
 
@@ -91,7 +91,7 @@ impl Residuals {
         Some(Common { variance: (sum + MIXED * mixed) / degrees, degrees })
     }
 
-    /// The least variance that what no piece has shown may have, for each byte squared.
+    /// The least variance, for each byte squared, of a property that no piece has shown.
     fn unshown(&self, ratio: f64) -> f64 {
         let pieces = self.0.iter().map(Vec::len).sum::<usize>() as f64;
         (SHRINKS * ratio).powi(2) / (pieces + 1.0)

@@ -76,7 +76,7 @@ impl Metadata {
         Metadata { files, folders, short_folders, long_files, ..*self }
     }
 
-    /// Those of everything, with so many records of `recordsize`.
+    /// The sizes of all metadata, with so many records of `recordsize`.
     pub(crate) fn of(&self, records: f64, recordsize: u64) -> Sizes {
         let sector = (1u64 << self.ashift) as f64;
         let in_sectors = |bytes: f64| (bytes / sector).ceil().max(1.0) * sector;

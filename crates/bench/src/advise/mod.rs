@@ -134,7 +134,7 @@ pub struct Question {
     pub seconds: f64,
     /// Which sample is drawn.
     pub seed: u64,
-    /// Everything is read to tell what deduplication would do.
+    /// Whether everything is read to predict deduplication.
     pub dedup: bool,
     /// A tar stands for the files in it.
     pub unpack: bool,
@@ -339,8 +339,8 @@ fn sample(material: &Material, groups: &[Group], seed: u64, took: Duration) -> S
     }
 }
 
-/// Measures the disks whose rates are not given, where the data is, or else where temporary files go. Gives what is to be said
-/// about it.
+/// Measures the disks whose rates are not given, at the place of the data, or else at the place of temporary files.
+/// Returns notes for the user.
 fn measure_disks(
     folder: Option<PathBuf>,
     data: &[Vec<u8>],
@@ -368,7 +368,7 @@ fn measure_disks(
     }
 }
 
-/// `asked` and, where `off` was not asked for, after them `off` with each record size: savings are of what that takes.
+/// `asked`, and, if `off` was not asked for, `off` with each record size after them: savings are relative to `off`.
 fn with_off(asked: &[Configuration]) -> Vec<Configuration> {
     let mut all = asked.to_vec();
     for one in asked {

@@ -166,7 +166,7 @@ impl Target {
         Flow { bytes_per_second: 1.0 / (longest + OVERLAP * (all - longest)).max(1e-12), bottleneck }
     }
 
-    /// How `total` bytes come in where writing goes on steadily at `steady`; `None` without a dirty limit.
+    /// The rates of a writer of `total` bytes whose data is stored at the rate `steady`; `None` without a dirty limit.
     #[must_use]
     pub fn burst(&self, total: f64, steady: Flow) -> Option<Burst> {
         // Without a network the data comes from memory, as fast as the engine copies it.

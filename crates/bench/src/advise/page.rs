@@ -153,7 +153,7 @@ impl Advice {
         }
     }
 
-    /// A name among the rows: what tells it from the others is in it.
+    /// A name for a row that contains everything in which it differs from the other rows.
     fn label(&self, row: &Row) -> String {
         match self.rows.iter().any(|other| other.recordsize != row.recordsize) {
             true => format!("{} {}", row.compression, nice(row.recordsize)),

@@ -73,8 +73,8 @@ pub struct TablePick {
     pub why: String,
 }
 
-/// The advice for each table in `text`, measured on `cores` cores where it does not tell, of which other work wants
-/// `busy_cores`.
+/// The advice for each table in `text`. A table that does not name its cores was measured on `cores` cores, of which
+/// other work uses `busy_cores`.
 ///
 /// # Errors
 /// [`Error::Table`].
@@ -215,8 +215,8 @@ fn is_cycle(work: &str) -> bool {
     matches!(work, "write" | "read")
 }
 
-/// Bytes per second that one core compresses, roughly: what docs/performance.md has for one core of today. Only the order of
-/// magnitude matters here. What a card does costs no core.
+/// Bytes per second that one core compresses, roughly, from docs/performance.md. Only the order of magnitude matters
+/// here. Compression on a card uses no core.
 fn codec_rate(setting: &str) -> f64 {
     let level = |prefix: &str, usual: f64| match setting.strip_prefix(prefix) {
         Some(rest) => {

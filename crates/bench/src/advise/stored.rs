@@ -1,4 +1,5 @@
-//! Where data lies now: the shape of its pool, and what its dataset takes beside what the recommended settings would take.
+//! The data as it is stored now: the shape of its pool, and the space of its dataset, compared with the recommended
+//! settings.
 //!
 //! From:   what the caller knows about the pool and the dataset.
 //! To:     two lines of the answer, and their records in JSON.

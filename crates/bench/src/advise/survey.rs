@@ -147,7 +147,7 @@ impl Material {
         Ok(())
     }
 
-    /// Adds what `id` of a file system is or holds; `name` is what it is called.
+    /// Adds object `id` of a file system, or everything in it; `name` is its name in messages.
     ///
     /// # Errors
     /// [`Error::Filesystem`] where it cannot be read; [`Error::Interrupted`].
@@ -254,7 +254,7 @@ impl Material {
                 Filled::Over => break false,
             }
         };
-        // The kept parts stand for everything: parts that are not there are never drawn.
+        // The kept parts represent all data: parts that were not kept are never drawn.
         let mut parts: Vec<(u64, u64)> =
             kept.iter().map(|(offset, bytes)| (*offset, bytes.len() as u64)).collect();
         parts.sort_unstable();
@@ -308,7 +308,7 @@ impl Material {
     }
 
     fn walk(&mut self, root: &Path, survey: &Survey) -> Result<()> {
-        // The root itself must be readable, what is below it may not be.
+        // Only the root itself must be readable.
         drop(std::fs::read_dir(root).map_err(unreadable(root))?);
         let random = SeededEntropy::new(survey.seed);
         let mut folders = vec![root.to_owned()];

@@ -17,7 +17,7 @@ pub(super) struct Row {
     pub(super) ratios: BTreeMap<String, f64>,
     /// Seconds by the name of the work, variants apart.
     pub(super) seconds: BTreeMap<(Option<u32>, String), f64>,
-    /// The table has rates only: seconds are those of a byte.
+    /// The table has rates only, so its seconds are seconds per byte.
     pub(super) per_byte: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the arrays of `table`, one figure for each of `keys`, and what lies below it; `set` names the data.
+    /// Reads the arrays of `table` and of the tables in it, with one figure for each of `keys`; `set` names the data.
     ///
     /// # Errors
     /// A figure that is missing or none; a key that names no size.

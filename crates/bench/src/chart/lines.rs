@@ -74,7 +74,7 @@ pub(super) fn draw(
         let color = LINES[index % LINES.len()];
         let points: Vec<(i32, i32)> =
             line.points.iter().map(|(x, y)| (frame.across(*x), frame.up(*y))).collect();
-        // Solid, dashed, dotted, in turn: what has the same colour differs in this.
+        // Solid, dashed and dotted in turn, so that lines of the same colour differ.
         stroke(area, &points, index, color)?;
         if with_marks {
             points.iter().try_for_each(|point| sign(area, *point, index, color))?;

@@ -4,8 +4,8 @@
 //! To:     an `<svg>` element with a title and a description, which scales, has no fonts of its own, and whose
 //!         colours are those of a page or, for pictures, fixed ones.
 //!
-//! Nothing is told by colour alone: lines differ in dashes and marks and carry their names, bars stand beside
-//! theirs, points too.
+//! No information is in the colour alone: lines differ in dashes and marks and carry their names, and so do bars and
+//! points.
 
 mod bars;
 mod frame;
@@ -18,7 +18,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::figures::{Axis, Chart, Kind};
 
-/// Colours by what they are for. They stand in the drawing as these values until [`Ink`] says what they become.
+/// Colours by their use. The drawing has these values until [`Ink`] replaces them by the real colours.
 const INK: RGBColor = RGBColor(1, 1, 1);
 const FAINT: RGBColor = RGBColor(2, 2, 2);
 const GRID: RGBColor = RGBColor(3, 3, 3);
@@ -124,7 +124,7 @@ pub(crate) fn svg(chart: &Chart, id: &str, size: Size, ink: Ink) -> String {
     dressed(&text, chart, id, (size.width(), height), ink)
 }
 
-/// Replaces the head of the drawing by one that scales and says what it shows, and the colours.
+/// Replaces the head of the drawing by one that can be scaled, has a description, and sets the colours.
 fn dressed(text: &str, chart: &Chart, id: &str, (width, height): (i32, i32), ink: Ink) -> String {
     let body = text.split_once('>').map_or("", |(_, body)| body);
     let mut svg = format!(

@@ -106,7 +106,7 @@ pub(super) fn draw(area: &Area<'_>, size: Size, Axes { x, y }: Axes<'_>, cloud: 
     Ok(())
 }
 
-/// A point: each group has a shape and a colour of its own; what something else beats is only outlined.
+/// A point: each group has a shape and a colour of its own. A point that another one beats is only outlined.
 fn mark(area: &Area<'_>, (x, y): (i32, i32), group: usize, is_filled: bool) -> Drawn {
     let color = LINES[group % LINES.len()];
     let style = if is_filled { color.filled() } else { color.stroke_width(2) };

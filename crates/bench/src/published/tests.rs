@@ -104,7 +104,7 @@ fn the_published_sweep_falls_with_the_total() {
     assert_eq!((grid.corner.as_str(), grid.columns[0].as_str()), ("GB written", "70"));
 }
 
-/// The printed means are those of the runs, but for one that mixes two of its own texts.
+/// The printed means agree with the runs, except one, where two texts of the author differ.
 #[test]
 fn published_means_are_those_of_the_runs() {
     let s2 = published("S2");

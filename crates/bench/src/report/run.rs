@@ -67,7 +67,7 @@ pub struct Run {
     /// The bottleneck of the cold read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_limit: Option<Limit>,
-    /// Share of the machine's CPU time that other processes took meanwhile, 0 to 1.
+    /// Share of the machine's CPU time that other processes used meanwhile, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_cpu: Option<f64>,
     /// Each repetition, if measured more than once.
@@ -161,7 +161,7 @@ impl Run {
         self.logical_bytes as f64 / self.allocated_bytes.max(1) as f64
     }
 
-    /// A name among the runs of one report: what tells it from the others is in it.
+    /// A name for a run that contains everything in which it differs from the others of its report.
     #[must_use]
     pub fn label(&self, among: &[Run]) -> String {
         let varies = |of: fn(&Run) -> u64| among.iter().any(|other| of(other) != of(self));

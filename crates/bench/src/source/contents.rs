@@ -277,7 +277,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Opens a regular file for reading. Never waits for the other end of what became a fifo meanwhile.
+/// Opens a regular file for reading. Does not wait for a writer if a FIFO has taken the place of the file meanwhile.
 pub(crate) fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     let metadata = file.metadata()?;
@@ -298,7 +298,7 @@ pub(crate) fn data_segments(file: &File, size: u64) -> io::Result<Vec<(u64, u64)
             Err(Errno::INVAL | Errno::NOTSUP) => return Ok(vec![(0, size)]),
             Err(errno) => return Err(errno.into()),
         };
-        // A file that grows meanwhile is found out when it is read.
+        // If a file grows meanwhile, the read will notice it.
         let until = seek(file, SeekFrom::Hole(from))?.min(size);
         if from >= until {
             break;

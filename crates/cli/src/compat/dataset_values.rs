@@ -153,7 +153,7 @@ fn given(assignments: &[(&str, &str)], kind: DatasetKind, offered: &Offered<'_>)
     Ok(given)
 }
 
-/// Reads the properties of a new file system. `parent` is where it would inherit from; `offered` tells what the pool has.
+/// Reads the properties of a new file system. It inherits from `parent`; `offered` are the features of the pool.
 ///
 /// # Errors
 /// The first that is refused, in the order given.
@@ -342,7 +342,7 @@ pub fn depends_on_mount(asked: &Asked) -> bool {
     matches!(asked, Asked::Native(property) if property.name == "mounted" || denial(property).is_some())
 }
 
-/// The mount option that takes away what a property is about, and the property's value then.
+/// The mount option that denies the right that a property is about, and the value of the property then.
 fn denial(property: &Property) -> Option<(&'static str, u64)> {
     Some(match property.name {
         "readonly" => ("ro", 1),

@@ -1,4 +1,4 @@
-//! Which features a pool is to have: those of [`features::of_new_pools`] unless something else is asked for.
+//! The features that a pool gets: those of [`features::of_new_pools`], unless the user asks for others.
 //!
 //! From:   `-d`, `-o feature@x=`, `-o compatibility=`.
 //! To:     `zpool create`, `zpool set`, `zpool upgrade`.

@@ -158,7 +158,7 @@ impl Work<'_> {
         self.pool().encryption(info).map_err(|error| self.deed.failed(&error.to_string()))
     }
 
-    /// The dataset itself, or all encryption roots at and below it with which there is something to do.
+    /// The dataset itself, or all encryption roots at and below it that the action applies to.
     fn subjects(&self, top: &str, many: bool) -> Result<Vec<DatasetInfo>, Failure> {
         let failed = |error: Error| dataset_failure(top, &error);
         if !many {

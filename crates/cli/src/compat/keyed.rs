@@ -5,8 +5,8 @@ use crate::client;
 use crate::messages::Failure;
 use crate::open::{Session, pool_of};
 
-/// Lets the pool's server carry a command out that reads what is encrypted: the dataset of this name, and with `below` all
-/// datasets below it. Returns whether the server did; otherwise this process goes on.
+/// Lets the pool's server carry out a command that reads encrypted data: of the dataset of this name, and with `below`
+/// of all datasets below it. Returns whether the server did; otherwise this process continues.
 ///
 /// # Errors
 /// The server failed, and has said why.

@@ -46,7 +46,7 @@ pub fn stays(dataset: &str, error: &Unmounted) -> Failure {
     }
 }
 
-/// The failure of mounting: what is in the way is named by its place.
+/// The failure of mounting, with the path of the obstacle.
 pub fn why_not_mounted(dataset: &str, error: &MountError) -> Failure {
     match error {
         MountError::NotEmpty(point) => not_mounted(&point.display().to_string(), &error.to_string()),

@@ -126,7 +126,7 @@ impl<'a> PoolValues<'a> {
         self.view
     }
 
-    /// Space of a top-level vdev, or of a cache: only the server that fills it knows what it holds.
+    /// Space of a top-level vdev or of a cache. Only the server that fills a cache knows its contents.
     pub fn space_of(&self, vdev: &VdevView) -> Option<Space> {
         match (vdev.class, vdev.device_bytes) {
             (Class::Cache, Some(bytes)) => {

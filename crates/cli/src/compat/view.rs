@@ -140,7 +140,7 @@ pub struct VdevView {
     pub is_called_faulty: bool,
     /// The other pool that uses a spare.
     pub used_by: Option<String>,
-    /// It is written, and lacks something that was written before.
+    /// The device is written, and misses data that was written before.
     pub resilvers: bool,
     /// Children that it can do without.
     pub spare: usize,

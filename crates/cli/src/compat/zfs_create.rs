@@ -182,7 +182,7 @@ fn create_in(
         Some(info) => info,
         None => nearest_ancestor(pool, parent).map_err(words_of)?,
     };
-    // With -p an existing dataset is enough, and what was asked for it is not looked at.
+    // With -p an existing dataset is enough, and the properties that were asked for are ignored.
     if parents && pool.dataset(name).is_ok() {
         return Ok(());
     }

@@ -105,7 +105,7 @@ fn as_json(rows: &[Row]) -> Value {
     json::envelope("zfs holds", "datasets", datasets)
 }
 
-/// The holds of a snapshot, or of those of its name below. Tags that none may have are told in `wrong`.
+/// The holds of a snapshot, or of the snapshots of its name below. Invalid tags are reported in `wrong`.
 fn holds_of(
     call: &Typed<Options>,
     name: &str,

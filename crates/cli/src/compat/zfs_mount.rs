@@ -76,7 +76,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
     let name = match (args.operands.as_slice(), call.options.all) {
-        // To a server, the client may name those of its file systems whose turn it is.
+        // The client may name to a server only some of its file systems, those whose turn it is.
         (_, true) if call.live().is_some() => None,
         ([], true) => None,
         ([], false) if call.options.below => return Err(Failure::usage("missing filesystem argument")),
@@ -226,7 +226,7 @@ pub fn overrides<'a>(lists: impl Iterator<Item = &'a str>) -> Option<Overrides> 
     Some(overrides)
 }
 
-/// Whether a list of mount options is for what is mounted already.
+/// Whether a list of mount options is for a file system that is mounted already.
 fn is_remount(list: &str) -> bool {
     list.split(',').any(|word| word == "remount")
 }

@@ -13,7 +13,7 @@ use crate::open::{self, pool_of};
 /// A pool, and those of its file systems whose turn it is; none: all.
 pub type Turn = (String, Vec<String>);
 
-/// Mounting: folders come before what lies in them.
+/// The order of mounting: a folder comes before the mount points in it.
 pub fn of_mounting(pools: Vec<String>, around: &Surroundings) -> Vec<Turn> {
     let mut places: Vec<(String, String)> = Vec::new();
     for pool in &pools {

@@ -61,7 +61,7 @@ pub(super) fn heal_in<R: Read>(
                 1 => format!("A block of {into} is still damaged: {first}"),
                 _ => format!("{} of {into} are still damaged, the first: {first}", blocks(lost)),
             };
-            // The other snapshots of a package may have what theirs lack.
+            // Another snapshot of a package may have the blocks that this one lacks.
             match failed {
                 None => failed = Some(Failure::refused(format!("{}: {why}", cannot(&begin))).hint(left)),
                 Some(_) => console.remark(&left),

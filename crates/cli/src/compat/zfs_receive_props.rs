@@ -40,8 +40,8 @@ fn canonical(word: &str) -> Option<&'static str> {
     props::parse(word).map(|property| property.name)
 }
 
-/// Whether a dataset may have another value of this property than the sender's, or none: not of one that only tells
-/// something, nor of one that its contents are made by.
+/// Whether a dataset may have another value of this property than the sender's, or none. Read-only properties, and
+/// those that decide how contents are stored, cannot differ.
 fn may_differ(property: &Property) -> bool {
     match property.access {
         Access::ReadOnly => property.name == "origin",

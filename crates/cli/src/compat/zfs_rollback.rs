@@ -113,7 +113,7 @@ fn rollback_in(
             doomed.destroy(call, pool, call.options.force)?;
         }
         let newer = newer.take().into_iter().flatten().rev().map(|info| info.name);
-        // Those whose destruction waited for clones went with these.
+        // Snapshots whose destruction waited for these clones are gone, too.
         let newer: Vec<String> = newer.filter(|name| pool.dataset(name).is_ok()).collect();
         if !newer.is_empty() {
             mounting::destroy_snapshots(call, pool, &newer, false).map_err(words)?;

@@ -31,8 +31,8 @@ impl Options {
         self.recursive || self.props || self.backup || self.holds
     }
 
-    /// Whether an option is given that is for new streams only. For a stream that goes on, the token says what these options
-    /// would say; the other options are allowed with a token.
+    /// Whether an option for new streams only is given. For a resumed stream the token has the values of these options;
+    /// the other options are allowed with a token.
     pub(super) fn begins_anew(&self) -> bool {
         let is_incremental = !self.from.is_empty() || !self.between.is_empty();
         is_incremental || self.is_packed() || self.saved || self.redact.is_some() || !self.excluded.is_empty()

@@ -260,8 +260,8 @@ fn invalid_field(word: &str, option: &str) -> Failure {
 /// The words of `-t`.
 const TYPES: [&str; 5] = ["all", "posixuser", "posixgroup", "smbuser", "smbgroup"];
 
-/// Which kinds of owners are listed, and whether those of this system or (`true`) of others: what `-t` asks for, else
-/// both of what the command is about.
+/// The kinds of owners to list, and whether they are owners of this system or (`true`) of others. `-t` chooses them;
+/// otherwise both kinds for the owner of the command are listed.
 fn kinds(types: &[String], owner: Owner) -> Result<Vec<(Owner, bool)>, Failure> {
     let mut kinds = Vec::new();
     for word in types.iter().flat_map(|list| list.split(',')) {

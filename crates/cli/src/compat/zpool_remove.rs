@@ -85,7 +85,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
     if let Some(session) = session {
         note_devices(&session)?;
-        // Without a server nothing goes on once this command has ended.
+        // Without a server the removal would stop at the end of this command.
         if call.options.wait || call.live().is_none() {
             let waited = session.pool().wait_removed();
             waited.map_err(|error| Failure::refused(format!("cannot wait for the removal: {error}")))?;

@@ -356,7 +356,7 @@ fn print_errors(
     Ok(())
 }
 
-/// The colour of a state in which something is not as it should be: those of OpenZFS.
+/// The colour of a state that needs attention, as in OpenZFS.
 const fn colour(state: State) -> Option<Colour> {
     match state {
         State::Unavail | State::Faulted | State::Suspended => Some(Colour::Red),

@@ -42,7 +42,7 @@ pub(super) fn print_removal(console: &mut Console, view: &PoolView) -> Result<()
     console.line(&format!("\t{} memory used for removed device mappings", number::nice(removal.mapping)))
 }
 
-/// How far the copying is of what lies on a vdev that is being removed.
+/// Prints the progress of copying the data of a vdev that is being removed.
 fn print_evacuation(console: &mut Console, name: &str, removal: &Removal, now: u64) -> Result<(), Failure> {
     let begun = dates::show(removal.begun, Form::Scan);
     console.line(&format!("remove: Evacuation of {name} in progress since {begun}"))?;

@@ -11,7 +11,7 @@ use crate::dates::{self, Form};
 use crate::messages::{Action, Failure};
 use crate::out::Console;
 
-/// From so many bytes in a second on, the time that is left is told.
+/// The remaining time is printed if the rate is at least so many bytes a second.
 const FAST: u64 = 10 << 20;
 
 impl PoolView {

@@ -12,8 +12,8 @@ use super::scan;
 use super::view::{PoolView, VdevView};
 use crate::messages::Failure;
 
-/// The members `scan_stats`, `removal_stats`, `checkpoint_stats` and `raidz_expand_stats` of a pool, where there is something
-/// to say.
+/// The members `scan_stats`, `removal_stats`, `checkpoint_stats` and `raidz_expand_stats` of a pool, as far as there
+/// are values.
 ///
 /// # Errors
 /// The state of a scan or rebuild cannot be read.

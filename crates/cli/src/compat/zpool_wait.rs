@@ -120,7 +120,7 @@ fn end_expansion(name: &str, call: &Typed<Options>) -> Result<(), Failure> {
     session.finish()
 }
 
-/// Bytes of work that are left of each of [`ACTIVITIES`]; of what goes on, at least one.
+/// Remaining bytes of each of [`ACTIVITIES`]; at least one for an activity that is under way.
 fn remaining(figures: &Figures) -> Result<[u64; ACTIVITIES.len()], format::Corrupt> {
     let mut left = [0; ACTIVITIES.len()];
     (left[0], left[1]) = (figures.discarding, figures.freeing);

@@ -15,7 +15,7 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// Reads a word; `None` if it is a path that lies in no mounted dataset.
+    /// Reads a word; `None` if it is a path outside of all mounted datasets.
     ///
     /// # Errors
     /// A place that is none.

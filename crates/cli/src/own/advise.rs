@@ -244,7 +244,7 @@ impl Watch for Screen {
             }
             Event::Note(_) if self.quiet => {}
             Event::Note(note) => self.bar.suspend(|| {
-                // Nobody can be told that standard error is closed.
+                // Standard error is closed, so the error cannot be reported anywhere.
                 let _ = writeln!(io::stderr(), "{}", crate::out::harmless_line(note));
             }),
             _ => {}

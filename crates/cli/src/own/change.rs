@@ -19,8 +19,8 @@ use crate::stop::Stop;
 /// Makes the JSON for a place where something was changed.
 type Told<'a> = Option<&'a dyn Fn(&PoolPath) -> Value>;
 
-/// Opens the pools of `places` for writing, calls `each` for every place, and writes everything. Then it prints what is `told` of
-/// each place where `each` changed something.
+/// Opens the pools of `places` for writing, calls `each` for every place, and writes everything. Then it prints the
+/// JSON that `told` makes of each place where `each` changed something.
 fn change<'a>(
     places: impl IntoIterator<Item = &'a PoolPath> + Clone,
     around: &Surroundings,

@@ -80,8 +80,8 @@ impl Verdict {
     }
 }
 
-/// The file that a damaged object is, in the words of a finding: that of the file system if it has the same block, else that of
-/// the oldest snapshot, which is where the block was found.
+/// The file of a damaged object, in the words of a finding. It is the file of the file system if that has the same
+/// block, else the file of the oldest snapshot, in which the block was found.
 fn file_of(names: &mut Names, (part, block): (Part, Option<DataBlock>), until: Instant) -> Option<String> {
     let (dataset, object) = part;
     let found = block.and_then(|block| names.holders(dataset, object, block, until));

@@ -190,8 +190,8 @@ fn epoch() -> Result<Option<u64>, Failure> {
     secs.map(Some).ok_or_else(wrong)
 }
 
-/// The name of the pool: as given, else that of the folder, without what names of pools cannot have. Not that of
-/// the image: the same folder gives the same image, wherever it is written.
+/// The name of the pool: the given name, else the name of the folder, without characters that pool names cannot have.
+/// It is not the name of the image: the same folder gives the same image, wherever it is written.
 fn pool_name(mkfs: &Mkfs) -> Result<String, Failure> {
     let check = |name: &str| names::check_pool(name, true);
     if let Some(name) = &mkfs.name {
@@ -249,7 +249,7 @@ fn size_to_fit(folder: Node) -> u64 {
 
 /// Bytes of a device that leaves `need` bytes to its user.
 fn image_size(need: u64) -> u64 {
-    // A little is left over, so that the image can be worked with.
+    // A little free space, so that the image can be changed later.
     let need = need + need / 32 + label::MIN_DEVICE / 8;
     let with_reserve = need + (need / 31).max(SLOP_MIN.min(need));
     with_reserve.max(label::MIN_DEVICE).next_multiple_of(GRAIN)

@@ -127,7 +127,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds what is in a dataset, and what is below it, to what is below the dataset that it is in.
+    /// Adds the sum of a dataset, with everything below it, to the sum of the dataset above.
     fn leave(&mut self, place: &PoolPath, own: Sum) {
         let mut whole = self.sums.remove(&place.dataset).unwrap_or_default();
         whole.add(own);

@@ -108,7 +108,7 @@ impl Line {
     }
 }
 
-/// Compares what was printed with what is expected. In `any_order` the lines are compared as a set.
+/// Compares the printed lines with the expected ones. In `any_order` the lines are compared as a set.
 ///
 /// # Errors
 /// The first difference.

@@ -18,7 +18,7 @@ pub enum Outcome {
     Pass,
     Fail(String),
     Skip(String),
-    /// It failed after something was left out on which it may depend: what, and how it failed.
+    /// The case failed, and may depend on a step that was left out before: that step, and the failure.
     After(String, String),
 }
 
@@ -147,7 +147,7 @@ pub fn judge_pools(sandbox: &Sandbox) -> Result<(), String> {
     Ok(())
 }
 
-/// Compares what a command did with what was recorded.
+/// Compares the result of a command with the recorded one.
 fn judge(case: &Case, done: &Done) -> Result<(), String> {
     // The real system prints these in the order of a hash.
     let any_order = ["zfs holds", "zfs diff", "zfs destroy", "zfs rollback", "zfs program"]

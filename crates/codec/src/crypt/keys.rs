@@ -21,7 +21,7 @@ const KEPT: usize = 16;
 /// Blocks that are sealed with one salt, at most: as many as in OpenZFS.
 const SALT_USES: u64 = 400_000_000;
 
-/// The salt of what is sealed from now on, and how many blocks it may still be used for.
+/// The salt for new blocks, and the number of blocks that it may still be used for.
 #[derive(Default)]
 struct CurrentSalt {
     salt: [u8; SALT],

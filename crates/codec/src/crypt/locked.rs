@@ -19,7 +19,7 @@ pub(super) struct Locked<T> {
 }
 
 impl<T> Locked<T> {
-    /// Moves the value to pages of its own, and locks them. To be filled in place: what is moved leaves a copy behind.
+    /// Moves the value to pages of its own, and locks them. Fill the value in place: a move leaves a copy behind.
     pub(super) fn new(value: T) -> Locked<T> {
         let value = Box::new(Paged(Some(value)));
         let lock = region::lock(core::ptr::from_ref(&*value), size_of::<Paged<Option<T>>>()).ok();

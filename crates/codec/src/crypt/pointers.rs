@@ -28,8 +28,8 @@ pub enum MacVersion {
     One,
 }
 
-/// Adds to `out` the record of the pointer `raw`, which lies in a block of this byte order. Bits that a raw receive may
-/// change are left out of it.
+/// Appends to `out` the authenticated form of the pointer `raw`, which lies in a block of this byte order. It leaves
+/// out the bits that a raw receive may change.
 ///
 /// # Panics
 /// If `raw` is shorter than a pointer.

@@ -19,7 +19,8 @@ pub(super) fn without_traces<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A function with a frame of its own, below that of its caller: what it and its callees leave is where `overwrite` writes.
+/// A function with a stack frame of its own, below that of its caller. `overwrite` writes over the traces of this
+/// function and of those that it calls.
 #[inline(never)]
 fn apart<T>(work: impl FnOnce() -> T) -> T {
     work()

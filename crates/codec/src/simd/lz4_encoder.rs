@@ -1,9 +1,9 @@
 //! Raw LZ4 blocks of the sizes that OpenZFS's encoder gives.
 //!
-//! OpenZFS keeps an LZ4 of 2012, whose matches are found by a hash of four bytes. Later releases of the
-//! reference library hash five on records above 64 KiB, and come out between 5 % larger (database pages) and
-//! a quarter smaller (DNA as text). A pool's ratio is to be what OpenZFS would have made it, so this is an
-//! encoder with the same match finder; decoding is the reference library's work.
+//! OpenZFS has an LZ4 of 2012, which finds matches by a hash of four bytes. Later releases of the reference library
+//! hash five bytes on records above 64 KiB; their output is between 5 % larger (database pages) and a quarter smaller
+//! (DNA as text). A pool must have the ratio that OpenZFS would give it, so this encoder has the same match finder. The
+//! reference library decodes.
 //!
 //! Only loads from the source are unchecked; whatever is written is written through slices.
 //!
@@ -114,7 +114,8 @@ fn encode_by<P: Position, const SLOTS: usize>(src: &[u8], dst: &mut [u8]) -> Opt
 }
 
 /// Writes the sequences whose matches begin from `state.start` to about `until`. `SHORT` expects matches of
-/// [`MATCH_MIN`]: then the processor goes on before it knows the length. It changes the rate and no byte.
+/// [`MATCH_MIN`]: then the processor continues before it knows the length. It changes the rate and no byte of the
+/// output.
 ///
 /// # Safety
 /// `state.start < until <= src.len() - START_LAST`; each position in `seen` is 0 or below `state.start`.

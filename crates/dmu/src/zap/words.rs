@@ -64,7 +64,7 @@ pub fn remove(object: &Arc<Object>, tx: &Tx, key: &[u64]) -> Result<()> {
     remove_fat(object, tx, Key::Words(key))
 }
 
-/// Entries at or after `from`: those of one leaf, and where to go on.
+/// Entries at or after `from`: the entries of one leaf, and the position after them.
 fn entries_from(object: &Object, from: Position) -> Result<(Vec<Entry>, Option<Position>)> {
     let _shared = read_lock(object);
     let (block, header) = fat(object)?;

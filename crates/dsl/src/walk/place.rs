@@ -25,7 +25,7 @@ pub struct Place {
 
 /// [`Place::shift`] of an objset's root block: all of the meta-dnode's blocks are below it.
 pub(super) const ROOT_SHIFT: u32 = 126;
-/// Stands for the blocks of dnodes before an objset's special objects.
+/// The place of the blocks of dnodes, before the special objects of an objset.
 const AFTER_DNODES: u128 = 1 << 100;
 /// The objset's special objects in their order: what projects, groups and users use.
 pub(super) const SPECIAL: [ObjectId; 3] =
@@ -62,8 +62,9 @@ impl Place {
         }
     }
 
-    /// Object and block of level 0 before which all was met when this place was: what OpenZFS keeps of a scan. `None` for the special
-    /// objects of an objset, whose place it cannot keep.
+    /// Object and block of level 0 before which the walk had visited everything when it reached this place: the form in
+    /// which OpenZFS keeps the progress of a scan. `None` for the special objects of an objset, for which that form has
+    /// no place.
     pub fn met_before(&self) -> Option<(ObjectId, u64)> {
         let (first, _) = self.span();
         match self.blkid {
@@ -96,7 +97,7 @@ impl Place {
         (first, first.saturating_add((1u128 << self.shift) - 1))
     }
 
-    /// How much of what is here comes before or at `mark`, the last block that was handed out.
+    /// The part of this subtree that comes before or at `mark`, the last block that was returned.
     pub(super) fn seen(&self, mark: &Place) -> Behind {
         let (first, last) = self.span();
         let (at, depth) = match (self.is_meta(), mark.is_meta()) {

@@ -77,7 +77,7 @@ fn children_come_first_and_from_any_mark_on_what_is_left() {
                 let left: Vec<_> = from(Some(at.freed_up_to())).iter().map(shown).collect();
                 assert_eq!(left, rest, "from {at}");
             }
-            // Nothing of what is below it was freed: the first of them is where it goes on.
+            // No block below it was freed, so the walk continues at the first of them.
             let left: Vec<_> = from(at.freed_so_far()).iter().map(shown).collect();
             assert!(left.ends_with(&rest), "from the start of {at}");
         }

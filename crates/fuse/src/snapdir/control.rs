@@ -41,7 +41,7 @@ impl Snapshots {
     pub(crate) fn find_in(&self, within: Folder, name: &[u8]) -> Answer<Entry> {
         match self.head.session.find_in_control(within, name).map_err(errno::from)? {
             Meaning::Folder(folder) => {
-                // These two stay what they are; `.zfs` itself depends on a property.
+                // These two never change. `.zfs` itself depends on a property.
                 let stays = within == Folder::Control && matches!(folder, Folder::Shares | Folder::Snapshots);
                 self.folder(folder, if stays { LONG } else { folder_ttl(folder).min(SHORT) })
             }

@@ -1,8 +1,9 @@
 //! The snapshots that somebody looks into.
 //!
-//! The kernel's knowledge of a node keeps it, as in the file system itself (decision 0005), and so keeps its snapshot
-//! open. A snapshot whose root alone the kernel knows may be closed all the same: it is opened again when it is needed.
-//! Where too many are open, the kernel is asked to forget the one that was not entered for longest.
+//! A snapshot stays open as long as the kernel knows one of its nodes, as a file does in the file system itself
+//! (decision 0005). A snapshot of which the kernel knows only the root may be closed all the same, and is opened again
+//! when it is needed. If too many are open, the kernel is asked to forget the one that was not entered for the longest
+//! time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,8 +28,8 @@ use crate::shared::Shared;
 
 /// Usual time for the kernel to report dropped nodes.
 const FORGETTING: Duration = Duration::from_millis(50);
-/// Between two looks at what the kernel still has. What waits counts looks: on a busy machine the thread that looks gets as
-/// little time as those that hear the reports.
+/// The pause between two looks at what the kernel still knows. Waits count looks and not time: on a busy machine the
+/// thread that looks gets as little time as the threads that receive the reports.
 const PAUSE: Duration = Duration::from_millis(1);
 /// After so many looks without a report, nodes that the kernel still has count as used.
 const QUIET: u32 = 200;
@@ -280,8 +281,8 @@ impl Snapshots {
         }
     }
 
-    /// Makes the kernel drop what it can of a snapshot that has no name in this file system any more. A folder without a
-    /// name cannot be invalidated, so it gets a temporary one.
+    /// Makes the kernel drop what it can of a snapshot that has no name in this file system any more. A folder without
+    /// a name cannot be invalidated, so it gets a temporary name.
     fn recall(&self, id: ObjectId) {
         let name = recall_name(id);
         self.state().recalled.insert(id);

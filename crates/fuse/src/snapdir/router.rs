@@ -529,7 +529,7 @@ impl Filesystem for Router {
         flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        // Out of a snapshot the kernel copies by itself then.
+        // With this error the kernel copies by itself, out of the snapshot.
         let across = if self.node(ino_out) == Node::Head { Errno::EXDEV } else { Errno::EROFS };
         match self.both(ino_in, ino_out, across) {
             Ok(Both::Tree(tree)) => tree.copy_file_range(

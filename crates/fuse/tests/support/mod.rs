@@ -340,7 +340,8 @@ impl Chance {
     }
 }
 
-/// Raised when this is dropped: threads that go on until then end also when the test fails, and it is told.
+/// Sets the flag when it is dropped. So threads that run until then also end when the test fails, and the failure is
+/// reported.
 pub struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {

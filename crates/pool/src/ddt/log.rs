@@ -239,7 +239,7 @@ impl Flat {
         logs.swap(0, 1);
     }
 
-    /// Takes out of the log what is to be stored next.
+    /// Takes from the log the entry that is to be stored next.
     pub(super) fn take(&mut self) -> Option<(Key, Logged)> {
         self.logs.as_mut().and_then(|[_, flushing]| flushing.entries.pop_first())
     }

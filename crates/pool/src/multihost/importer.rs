@@ -58,7 +58,7 @@ fn later(before: &Uberblock, now: u64, random: u64) -> (u64, u16) {
     }
 }
 
-/// Waits until it is sure that no other machine holds the pool. `None` if nobody else can hold it.
+/// Waits until it is sure that no other machine holds the pool. `None` if no other machine can hold it.
 ///
 /// # Errors
 /// [`Error::ActiveElsewhere`], [`Error::NoHostId`].

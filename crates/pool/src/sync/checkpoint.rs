@@ -111,7 +111,7 @@ impl Syncing<'_> {
         top.and_then(|top| top.zap_top).filter(|id| id.0 != 0).ok_or(Error::NoVdevZap)
     }
 
-    /// Frees a part of what a discarded checkpoint kept.
+    /// Frees a part of the blocks that a discarded checkpoint kept.
     pub(super) fn free_kept(&mut self) -> Result<()> {
         if self.state.keeping.stage != Stage::Discarding {
             return Ok(());

@@ -25,7 +25,7 @@ const OBSOLETE_MIN_PERCENT: u128 = 25;
 const MAP_MAX: u64 = 1 << 30;
 
 impl Syncing<'_> {
-    /// Goes on with the mapping that is being condensed, or begins with one that should be.
+    /// Continues to condense a mapping, or begins with one that should be condensed.
     pub(super) fn condense(&mut self) -> Result<()> {
         match self.state.condensing.take() {
             Some(it) => self.condense_more(it),

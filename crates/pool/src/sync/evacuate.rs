@@ -283,7 +283,7 @@ impl Syncing<'_> {
         self.give_up_evacuation(it, &Obstacle::Asked)
     }
 
-    /// The vdev stays: frees the copies of what is still in use on it, and what was noted of them.
+    /// The vdev stays: frees the copies of blocks that are still in use on it, and the records about them.
     fn give_up_evacuation(&mut self, mut it: Evacuating, why: &Obstacle) -> Result<()> {
         let vdev = it.vdev();
         match why {

@@ -204,8 +204,8 @@ fn let_go(inner: &Inner, state: &mut SyncState) {
     });
 }
 
-/// Writes every block of the txg and waits for the disks; returns the new root, not yet the pool's state, and what moved on a vdev that is
-/// expanded.
+/// Writes every block of the txg and waits for the disks. Returns the new root, which is not yet the pool's state, and
+/// the sectors that moved on a vdev that is being expanded.
 fn write_txg<'a>(
     inner: &'a Arc<Inner>,
     state: &mut SyncState,
@@ -336,7 +336,7 @@ impl<'a> Syncing<'a> {
         }
     }
 
-    /// Notes in the history what the pool does by itself: `zpool history -i` shows it.
+    /// Records in the history a change that the pool makes by itself: `zpool history -i` shows it.
     ///
     /// # Errors
     /// The history cannot be read or written.

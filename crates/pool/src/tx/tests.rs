@@ -14,7 +14,7 @@ fn a_change_is_not_refused_while_only_changes_in_flight_hold_its_space() {
         assert!(groups.try_begin(&need).expect("the pool works").is_none(), "there is no space for two");
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| groups.wait_for(&Wait::to_begin(need), &mut patience));
-            // It has chosen the txg whose sync it waits for: the one that is open now.
+            // The caller has chosen the txg whose sync it waits for: the present open one.
             while !groups.lock().wanted && !waits.is_finished() {
                 std::thread::yield_now();
             }

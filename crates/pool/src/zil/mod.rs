@@ -5,9 +5,9 @@
 //! To:     chains of log blocks, outside of txgs; the header of the chain in the objset, with each sync.
 //! Source: docs/format/08-zil.md. Why it is done so: docs/decisions/0006-intent-log.md.
 //!
-//! No notes are made before the first commit, so that a dataset that nobody syncs pays nothing. The first commit waits for a
-//! sync, which makes the chain. From then on, notes are kept until their txg is synced or they are in the log. A sync
-//! replaces the log for every change that cannot be logged.
+//! No notes are made before the first commit, so a dataset that is never synced by a program pays nothing. The first
+//! commit waits for a sync, which makes the chain. From then on, notes are kept until their txg is synced or they are
+//! in the log. A sync replaces the log for every change that cannot be logged.
 
 mod commit;
 pub(crate) mod recover;

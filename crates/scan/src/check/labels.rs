@@ -16,8 +16,8 @@ use super::Finding;
 /// The faults of the labels of each device.
 pub(super) type Faults = Vec<(PathBuf, Vec<(usize, LabelFault)>)>;
 
-/// Reads the labels of all devices that are there, and returns what is damaged in them. Labels that a power cut left behind the
-/// others are as they may be.
+/// Reads the labels of all devices that are there, and returns their faults. Labels that a power cut left older than
+/// the others count as good.
 pub(super) fn faults(inner: &Inner) -> Faults {
     let (pool, synced) = {
         let info = inner.info();

@@ -209,7 +209,7 @@ pub(super) fn compare(inner: &Inner, claims: &Claims, report: &mut dyn FnMut(Fin
     Ok(())
 }
 
-/// Compares what is obsolete of the mappings of removed vdevs with what is in use of them.
+/// Compares the obsolete ranges of the mappings of removed vdevs with the ranges that are in use.
 pub(super) fn compare_obsolete(
     inner: &Inner,
     claims: &Claims,

@@ -3,8 +3,9 @@
 //! From:   the time that the chunks before took.
 //! To:     the visitor, which looks at the blocks of a chunk in the order of their places on the vdevs.
 //!
-//! With longer chunks the heads of a disk move less, and that more than makes up for the time of a chunk on slow disks. But the progress
-//! on disk moves on only at the end of a chunk, and a chunk whose view becomes too old (after three txgs) is visited again.
+//! With longer chunks the heads of a disk move less, and on slow disks that saves more than the longer chunk costs. But
+//! the progress on disk moves only at the end of a chunk, and a chunk whose view becomes too old (after three txgs) is
+//! visited again.
 
 use std::time::Duration;
 

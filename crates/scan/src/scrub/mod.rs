@@ -481,7 +481,7 @@ fn work(pool: &Pool, begun: Result<impl FnOnce(&Arc<Inner>) + Send + 'static>, f
     Ok(())
 }
 
-/// Takes these out of what is known as lost. What a scrub found meanwhile stays.
+/// Removes these from the list of lost blocks. Blocks that a scrub found meanwhile stay.
 fn forget(pool: &Pool, readable: BTreeSet<DataError>) -> Result<()> {
     pool.run(move |syncing| {
         let mut logged = errors::read(syncing.mos())?;

@@ -1,4 +1,4 @@
-//! In which order the datasets are visited: OpenZFS's own, so that either side goes on with what the other began.
+//! The order in which the datasets are visited: OpenZFS's own, so that either side continues the scan of the other.
 //!
 //! From:   the links between snapshots, heads and clones in the MOS.
 //! To:     the queue of the scan on disk.

@@ -4,8 +4,9 @@
 //! To:     the devices; at the end, lists without those txgs.
 //! Source: docs/format/11-redundancy.md §5, §6.
 //!
-//! The state on disk says from the first block to the end how far a resilver is: one that was cut short goes on there, here or in
-//! OpenZFS. The lists keep everything until the end, so nothing is left out if it has to begin anew.
+//! The state on disk has the progress of a resilver from its first block to its end. One that was interrupted continues
+//! there, in cenote or in OpenZFS. The lists keep all txgs until the end, so nothing is left out if it has to begin
+//! again.
 
 use std::sync::Arc;
 
@@ -166,8 +167,8 @@ fn log(storage: &Arc<Storage>, root: &Root, end: Txg) -> Result<()> {
     Ok(())
 }
 
-/// The visitor met every block: what the lists say is not true any more. Blocks that wait to be freed were not visited, so the lists
-/// are emptied after they are free. Gives the resilver that begins now for devices that waited.
+/// The visitor met every block, so the lists are outdated. Blocks that wait to be freed were not visited, so the lists
+/// are emptied after these are free. Returns the resilver that begins now for devices that waited.
 pub(super) fn finish(inner: &Arc<Inner>) -> Result<Option<Scan>> {
     let deferred = loop {
         while inner.is_freeing() {

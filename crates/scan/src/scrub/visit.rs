@@ -49,7 +49,7 @@ pub(super) fn end(inner: &Inner, ended: Result<()>) {
     inner.scrubber().changed.notify_all();
 }
 
-/// Carries one scan out; gives the one that begins after it.
+/// Carries out one scan; returns the one that begins after it.
 fn carry_out(inner: &Arc<Inner>, scan: Scan) -> Result<Option<Scan>> {
     let is_whole = Visit { inner, scan, length: Length::of(&scan), shared: HashSet::new() }.all()?;
     if is_whole && scan.is_resilvering() {
@@ -211,7 +211,7 @@ impl Visit<'_> {
         (owner != NEXT_IN_QUEUE).then_some(At { owner, bounds, next, changed: progress.changed })
     }
 
-    /// Visits the dataset at the bookmark, or goes on with it. `false` if it was told to end before.
+    /// Visits the dataset at the bookmark, or continues with it. `false` if it was ordered to stop before the end.
     fn dataset(&mut self, last: &mut Option<View>) -> Result<bool> {
         let mut mark: Option<Place> = None;
         while let Some(at) = self.at() {
@@ -418,8 +418,8 @@ impl Visit<'_> {
         })
     }
 
-    /// Enters a chunk in the books, with how many blocks are lost. `false`: another dataset took the place of
-    /// its own meanwhile, and may hold other blocks before that place.
+    /// Records a finished chunk with its number of lost blocks. `false`: another dataset took the place of the visited
+    /// one meanwhile, and may have other blocks before that place.
     fn enter(&mut self, chunk: &[Seen], lost: u64, owner: ObjectId, last: &Place) -> bool {
         let mut state = self.inner.scrubber().lock();
         let Some(progress) = state.progress.as_mut().filter(|progress| progress.scan.objset() == owner)

@@ -32,8 +32,8 @@ impl Live {
         list.iter().filter(|info| info.kind == DatasetKind::Filesystem).filter_map(of).collect()
     }
 
-    /// Has the servers of the system share what the properties at and below `top` say. What fails is kept for
-    /// [`Live::take_not_shared`].
+    /// Lets the servers of the system share the file systems at and below `top`, as the properties say. Failures are
+    /// kept for [`Live::take_not_shared`].
     pub(super) fn look_at_system(&self, pool: &Arc<Pool>, top: &str) {
         self.shares.note_failed(self.system.look(top, self.wanted_of_system(pool, top)));
     }

@@ -4,8 +4,8 @@
 //! To:     file systems that count as unmounted. Their sessions end when the last program closes its files, which is at once
 //!         after an ordinary umount(8), and any time later after a lazy one (`umount -l`).
 //!
-//! The kernel keeps what such programs read and write in a cache of its own. A second mount over another connection would
-//! not see that cache. So the old session is mounted once more; where that cannot be, a file system is mounted again
+//! The kernel keeps the data of such programs in a cache of its own. A second mount over another connection would not
+//! see that cache. So the old session is mounted once more. Where that is not possible, a file system is mounted again
 //! only when the old session is over.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use zpl::rank::MutexHeld;
 use super::{BUSY_PAUSES, Mount, MountError, Mounts, Unmounted};
 use crate::mountinfo;
 
-/// A mount that is out of sight, and whose session goes on.
+/// A mount that was unmounted but whose session continues.
 pub(super) struct Left {
     dataset: String,
     handle: Arc<dyn Mounted>,

@@ -31,7 +31,7 @@ pub enum MountError {
     /// A snapshot cannot be remounted for writing.
     #[error("Read-only file system")]
     Snapshot,
-    /// mount(8) was told to mount what has a mountpoint of its own.
+    /// mount(8) was asked for a file system whose mountpoint is not `legacy`.
     #[error("not a legacy mountpoint")]
     NotLegacy,
     /// `mountpoint=none`.

@@ -7,7 +7,7 @@ use pool::Found;
 
 use crate::plan::Overrides;
 
-/// The other user who owns a file that the pool of root lies in, and so can put anything into it.
+/// The other user who owns a file of root's pool, and so can put any contents into it.
 pub(super) fn other_owner(found: &Found) -> Option<u32> {
     if !rustix::process::geteuid().is_root() {
         return None;

@@ -78,7 +78,7 @@ fn is_read_only(point: &Path) -> bool {
     rustix::fs::statvfs(point).unwrap().f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)
 }
 
-/// Asks for a lease; what comes of it is read from the other end.
+/// Asks for a lease; the answer is read from the other end.
 fn ask_for_lease(server: &Arc<Server>, fresh: Fresh) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = server.clone();

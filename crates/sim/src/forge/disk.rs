@@ -32,7 +32,7 @@ impl PatchedDisk {
         PatchedDisk { image, patches, written: None }
     }
 
-    /// The same disk, to be written. Clones share what is written.
+    /// The same disk, for writing. Clones share the written pages.
     #[must_use]
     pub fn writable(self) -> PatchedDisk {
         PatchedDisk { written: Some(Arc::default()), ..self }

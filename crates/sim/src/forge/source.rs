@@ -44,7 +44,7 @@ pub(super) enum Holder {
 }
 
 pub(super) struct Node {
-    /// Of a block that lies in its pointer: what a pointer to a block like it would say.
+    /// For a block that is embedded in its pointer: the pointer that a block like it would have.
     pub(super) ptr: Block,
     pub(super) embedded: bool,
     pub(super) content: Vec<u8>,
@@ -172,7 +172,7 @@ impl Source {
         found
     }
 
-    /// Whether a block lies in its pointer. A change gives it a place of its own.
+    /// Whether a block is embedded in its pointer. A change gives it a place of its own.
     #[must_use]
     pub fn is_embedded(&self, block: usize) -> bool {
         self.blocks[block].embedded

@@ -11,7 +11,7 @@ use super::class::Holds;
 use super::{AllocError, Allocator, Class, FreeError, SpaceMapSource, Want};
 use crate::moved::{Move, Moves};
 
-/// The copies of what lies on a vdev that is being removed.
+/// The copies of the blocks of a vdev that is being removed.
 #[derive(Clone, Debug)]
 pub(super) struct Evacuation {
     vdev: VdevId,
@@ -46,8 +46,8 @@ impl Allocator {
         self.evacuation.as_mut().map_or(0, |evacuation| std::mem::take(&mut evacuation.freed))
     }
 
-    /// The vdev stays: new blocks may be placed on it again. Gives what was copied of it; what is known to be obsolete of
-    /// that is forgotten.
+    /// The vdev stays: new blocks may be placed on it again. Returns the ranges that were copied from it, and forgets
+    /// which of them are obsolete.
     pub fn give_up_evacuation(&mut self) -> Option<Moves> {
         let Evacuation { vdev, copies, .. } = self.evacuation.take()?;
         self.obsolete.remove(&vdev);

@@ -171,7 +171,7 @@ impl Metaslab {
         Replay { free: whole(self.start, self.size), start: self.start, size: self.size, unit, damage: None }
     }
 
-    /// Takes over what a space map says as of txg `synced`.
+    /// Takes over the contents of a space map as of txg `synced`.
     ///
     /// # Errors
     /// [`Corrupt`] when the entries contradict each other, the header's sum or what was freed since.

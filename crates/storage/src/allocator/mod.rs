@@ -218,8 +218,8 @@ impl Allocator {
         self.index_of(id).is_none_or(|index| self.vdevs[index].space.allocated == 0)
     }
 
-    /// Takes out a vdev on which nothing is allocated; what was freed there is forgotten. `false`, and no change, where something is
-    /// allocated.
+    /// Removes a vdev on which nothing is allocated, and forgets the frees on it. `false`, and no change, if something
+    /// is allocated.
     ///
     /// # Panics
     /// If there is no such vdev.
@@ -450,8 +450,8 @@ impl Allocator {
         is_noted && self.pending.range((txg, 0, 0)..(txg.next(), 0, 0)).next().is_none()
     }
 
-    /// The oldest synced txg that somebody reads besides the newest ones; `None`: nobody. Space freed after it
-    /// is not handed out again until this is called with a newer txg, and the next txg is synced.
+    /// The oldest synced txg that a reader uses besides the newest ones; `None`: there is no such reader. Space freed
+    /// after it is not handed out again until this is called with a newer txg, and the next txg is synced.
     pub fn keep_readable(&mut self, oldest: Option<Txg>) {
         self.leased = oldest;
     }
@@ -461,8 +461,8 @@ impl Allocator {
         self.leased.map_or(settled, |leased| leased.min(settled))
     }
 
-    /// `txg` is on disk. Returns what has become reusable by that, as (vdev, byte offset, bytes): what a
-    /// trim may discard, before the next allocation.
+    /// `txg` is on disk. Returns the ranges that can be reused now, as (vdev, byte offset, bytes): a trim may discard
+    /// them before the next allocation.
     ///
     /// # Panics
     /// If changes of `txg` (or of an earlier one) were not taken, or `txg` is synced already.

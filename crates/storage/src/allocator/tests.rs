@@ -149,7 +149,7 @@ fn frees_delayed_by_an_old_lease_are_one_set_and_become_free_together() {
         assert!(pool.free(*block, Txg(txg + 1)).is_err(), "it was freed before");
     }
     assert_eq!(pool.space().deferred, 40 * 512);
-    // Another began to read meanwhile: what was freed before that is free when the first goes.
+    // A second reader began meanwhile. Space that was freed before that is free when the first reader ends.
     pool.keep_readable(Some(Txg(30)));
     sync(&mut pool, &mut maps, 45);
     let left = pool.space().deferred;

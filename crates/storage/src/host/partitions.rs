@@ -330,7 +330,8 @@ fn mbr_partitions(disk: &dyn Disk, entries: &[Entry; 4], sector: u64) -> Result<
     raw.judged(disk.size())
 }
 
-/// Follows the chain of logical partitions in an extended one; `number` is that of the first. Gives the next number.
+/// Follows the chain of logical partitions in an extended one; `number` is the number of the first. Returns the next
+/// number.
 fn logical_partitions(
     disk: &dyn Disk,
     extended: &Entry,

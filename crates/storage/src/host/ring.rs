@@ -100,7 +100,7 @@ fn at_once(
     (0..lens.len()).filter(|number| !has_ended[*number]).collect()
 }
 
-/// Whether the error says something of the ring or of the moment, and not of the device.
+/// Whether the error is about the ring or a passing state, and not about the device.
 fn is_of_the_ring(error: i32) -> bool {
     let errors = [Errno::AGAIN, Errno::INTR, Errno::CANCELED, Errno::INVAL, Errno::OPNOTSUPP];
     errors.contains(&Errno::from_raw_os_error(error))

@@ -387,7 +387,7 @@ impl State {
 }
 
 impl State {
-    /// Drops what `id` did not flush, if a fault of it says so now.
+    /// Drops the unflushed writes of `id`, if one of its faults says so now.
     fn lose_at_flush(&mut self, id: usize) -> io::Result<()> {
         let count = self.ops.len();
         let loses = |fault: &Fault| matches!(fault, Fault::LoseAtFlush { from_op } if count >= *from_op);

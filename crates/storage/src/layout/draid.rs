@@ -89,7 +89,7 @@ pub struct Draid {
     table: Arc<Vec<u8>>,
 }
 
-/// The permutations of so many devices; `None` if they do not come to what they must.
+/// The permutations of so many devices; `None` if their checksum is wrong.
 fn table(children: usize) -> Option<Vec<u8>> {
     let (seed, checksum) = *SEEDS.get(children.checked_sub(2)?)?;
     let (mut s0, mut s1) = (START, seed);
@@ -149,7 +149,8 @@ impl Draid {
         (self.spec.width() * self.spec.groups / self.spec.disks()) << ROW_SHIFT
     }
 
-    /// The device that holds what belongs to distributed spare `number` at `offset` of each device; `None` if there is no such spare.
+    /// The device that holds the data of distributed spare `number` at `offset` of each device; `None` if there is no
+    /// such spare.
     pub(crate) fn spare_at(&self, number: u64, offset: u64) -> Option<usize> {
         let position = (self.spec.children - 1).checked_sub(number).filter(|_| number < self.spec.spares)?;
         Some(self.device(offset / self.slice_bytes(), position) as usize)

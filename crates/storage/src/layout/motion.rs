@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::gate::Alone;
 
-/// How far the sectors of a raidz vdev have moved that gets one child more. All who use the vdev share it.
+/// The progress of the expansion of a raidz vdev: how far its sectors have moved. All users of the vdev share it.
 #[derive(Debug, Default)]
 pub struct Motion {
     /// Bytes of the allocatable area: everything before has its new place.

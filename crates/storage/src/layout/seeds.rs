@@ -1,4 +1,4 @@
-//! The permutations of dRAID: seeds, and what they must come to.
+//! The permutations of dRAID: seeds, and the checksums of the resulting tables.
 //!
 //! From:   the number of devices of a draid vdev.
 //! To:     `draid`, which says by them on which devices the columns of each slice lie.

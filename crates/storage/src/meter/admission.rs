@@ -17,7 +17,8 @@ const ACTIVE_MAX: [u32; PURPOSES] = [10, 10, 3, 10, 3, 2];
 const BACKGROUND_MIN: u32 = 1;
 /// Requests of the background that must end, with nobody waiting, before it gets its full share.
 const QUIET_AFTER: u32 = 5;
-/// Requests of the background that may begin after one that somebody waited for, while more of these are under way.
+/// The number of background requests that may begin after a request with a waiting caller, while more such requests are
+/// under way.
 const CREDIT: u32 = 5;
 
 const fn is_background(purpose: Purpose) -> bool {

@@ -1,7 +1,7 @@
 //! Locks that know their rank.
 //!
-//! The plain methods panic if a thread panicked while it held the lock, because what the lock guards may be half changed.
-//! The methods `…_after_panics` are for values of which that cannot be true.
+//! The plain methods panic if a thread panicked while it held the lock, because the guarded value may be half changed.
+//! The methods `…_after_panics` are for values that are never half changed.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,

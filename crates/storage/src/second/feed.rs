@@ -1,7 +1,7 @@
 //! The thread that writes cache devices.
 //!
-//! A feed takes the blocks that were offered since the last one and writes them to one device, the devices in turn. Old
-//! contents are given up first, then blocks and log blocks are written, then the index and the header tell of them.
+//! A feed takes the blocks that were offered since the last feed and writes them to one device; the devices take turns.
+//! It first drops old contents, then writes blocks and log blocks, and then the index and the header refer to them.
 
 use std::io::IoSlice;
 use std::sync::Arc;

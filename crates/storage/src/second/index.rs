@@ -1,4 +1,4 @@
-//! Where on which cache device a block of the pool lies.
+//! The index: which cache device has a block of the pool, and where.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

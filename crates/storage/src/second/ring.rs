@@ -70,8 +70,8 @@ impl Ring {
         buffers + self.logs.iter().map(|log| log.stored).sum::<u64>()
     }
 
-    /// Gives up what lies in the next `len` bytes, which are at most a quarter of the device; goes back to the start where the
-    /// rest of the device is too short. Gives the buffers that are gone.
+    /// Drops the contents of the next `len` bytes, which are at most a quarter of the device. Goes back to the start if
+    /// the rest of the device is too short. Returns the dropped buffers.
     pub(super) fn make_room(&mut self, device: &Device, len: u64) -> Vec<Buffer> {
         let mut gone = Vec::new();
         if self.hand + len > device.end {

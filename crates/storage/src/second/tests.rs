@@ -143,7 +143,8 @@ fn fill(cache: &SecondCache, count: u64, at_a_time: u64, seed: u64) -> BTreeMap<
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
-    /// However often the device was filled: what the index leads to is there, and so is what the next import finds.
+    /// However often the device was filled, the blocks of the index are there, and so are those that the next import
+    /// finds.
     #[test]
     fn newer_blocks_take_the_place_of_the_oldest(
         count in 1u64..1_200, at_a_time in 1u64..60, seed: u64, ashift in 9u32..14,

@@ -140,10 +140,10 @@ impl Patient<'_> {
 }
 
 impl Receiver<'_> {
-    /// Heals the snapshot `into` (`pool/fs@snap`) with the stream that `begin` opened, to its end: of every block in it
-    /// that has no good copy here the damaged copies are written anew, if what the stream brings gives the checksum in the
-    /// block's pointer. `healing` tells which blocks were healed and which were not, also where this fails. With
-    /// `dry_run` the stream is passed over.
+    /// Heals the snapshot `into` (`pool/fs@snap`) with the stream that `begin` opened, to its end. For every block of
+    /// the snapshot that has no good copy, the damaged copies are written anew if the bytes from the stream give the
+    /// checksum in the block's pointer. `healing` gets the blocks that were healed and those that were not, also if
+    /// this fails. With `dry_run` the stream is only read.
     ///
     /// # Errors
     /// [`ReceiveError::OtherSnapshot`], [`ReceiveError::OtherBlockSize`], [`Error::NoDataset`], [`Error::ReadOnly`], what is

@@ -18,7 +18,7 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// The name here of the snapshot that was sent as `toname`, in a package (if it is one) whose top is `top`.
+    /// The local name of the snapshot that was sent as `toname`, in a package (if it is one) whose top is `top`.
     #[must_use]
     pub fn name_of(&self, toname: &str, top: Option<&str>) -> String {
         let (sent, leaf) = toname.split_once('@').unwrap_or((toname, ""));

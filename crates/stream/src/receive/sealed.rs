@@ -188,7 +188,7 @@ impl Apply<'_> {
             return Err(invalid("an object without the seal of its block"));
         }
         let form = form_of(record, area)?;
-        // They are part of what is authenticated, and decide how the object's blocks are written.
+        // These fields are authenticated, and decide how the object's blocks are written.
         let (compress, checksum) = (self.compression(record.compress), self.checksum(record.checksum));
         if (compress, checksum) != (record.compress, record.checksum) {
             return Err(invalid("compression or checksum of an object"));

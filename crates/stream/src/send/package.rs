@@ -23,7 +23,7 @@ pub struct Package {
     pub from: Option<String>,
     /// The top is a clone, and the source is its origin.
     pub from_origin: bool,
-    /// `-X`: these are left out, with what is below them.
+    /// `-X`: these are left out, with all datasets below them.
     pub excluded: Vec<String>,
     /// The properties of file systems in the package.
     pub properties: Told,

@@ -66,8 +66,8 @@ impl Session {
         })
     }
 
-    /// Attributes of a folder. Its times are those of the file system's creation, for `snapshot` those of the latest change
-    /// of the snapshots.
+    /// Attributes of a folder. Its times are the time of the file system's creation; the times of `snapshot` are those
+    /// of the latest change of the snapshots.
     ///
     /// # Errors
     /// The file system cannot be read.

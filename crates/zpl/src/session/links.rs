@@ -54,8 +54,8 @@ impl Links {
         !self.is_empty() && self.covers().contains_key(&dir)
     }
 
-    /// As [`Links::target`], of what a name in `parent` leads to. The pool of somebody who wants to harm may have the name
-    /// of a directory in several others: it is covered in one place only.
+    /// As [`Links::target`], for a name in `parent`. A hostile pool may have the name of a directory in several others:
+    /// the directory is covered in one place only.
     pub(super) fn target_in(&self, parent: ObjectId, dir: ObjectId) -> Target {
         let is_elsewhere = || self.covers().get(&dir).is_some_and(|(covered, _)| *covered != parent);
         if !self.is_empty() && is_elsewhere() { Target::Object(dir) } else { self.target(dir) }
@@ -97,8 +97,8 @@ impl Covered {
 }
 
 impl Session {
-    /// Shows something else in place of the directory at `path`, which is relative to the root. The cover is stored
-    /// nowhere; the directory can be neither removed nor renamed meanwhile.
+    /// Shows a link or another file system in place of the directory at `path`, which is relative to the root. The
+    /// cover is stored nowhere; the directory can be neither removed nor renamed meanwhile.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::NotDir`]; [`Error::Busy`] when it is covered already; [`Error::Invalid`] for a path that

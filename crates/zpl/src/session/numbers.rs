@@ -1,8 +1,9 @@
 //! Numbers of nodes, as programs and protocols see them. A mount or export has one number space. So an object of a snapshot,
 //! or of another file system that is shown in the mount, must not have the number of an object of the head.
 //!
-//! The numbers of `.zfs` and what is made up in it are those that OpenZFS shows on Linux: they count down from 2^48, where
-//! no object is. Objects of a snapshot, or of another file system, have the number of its place in the bits above.
+//! The numbers of `.zfs` and of the nodes in it that no dataset stores are those that OpenZFS shows on Linux: they
+//! count down from 2^48, where no object is. Objects of a snapshot, or of another file system, have the number of its
+//! place in the bits above.
 
 use crate::{ObjectId, SnapshotKey};
 
@@ -153,7 +154,7 @@ impl Numbers {
         Numbers { above: 0, root, salt: 0 }
     }
 
-    /// Those of an open snapshot, whose root is called `root`.
+    /// The numbers of an open snapshot whose root has the number `root`.
     #[must_use]
     pub fn of_snapshot(key: SnapshotKey, root: u64, slot: Slot) -> Numbers {
         Numbers { above: u64::from(slot.0) << OBJECT_BITS, root, salt: key.guid.0 }

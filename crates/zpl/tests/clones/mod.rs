@@ -1,4 +1,4 @@
-//! Files that share blocks: what may be cloned, what it costs, and what becomes of it after a crash.
+//! Files that share blocks: what can be cloned, its cost, and its state after a crash.
 
 use format::ObjectId;
 use format::features;

@@ -12,8 +12,8 @@ use crate::files::pools::{Pools, refused};
 use crate::messages::Failure;
 use crate::place::{Place, PoolPath};
 
-/// Fills in what the user did not give: the sectors and the layout of the pool that the data is in, and how its dataset is
-/// stored.
+/// Fills in the values that the user did not give: the sectors and the layout of the pool of the data, and the settings
+/// of its dataset.
 ///
 /// # Errors
 /// The pool cannot be read.

@@ -95,7 +95,7 @@ impl Watch for Screen {
             }
             Event::Note(_) if self.quiet => {}
             Event::Note(note) => self.bar.suspend(|| {
-                // Nobody can be told that standard error is closed.
+                // Standard error is closed, so the error cannot be reported anywhere.
                 let note = crate::out::harmless_line(note);
                 let lines = crate::wrap::fitting(&note, crate::out::columns_of(&std::io::stderr()));
                 let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));

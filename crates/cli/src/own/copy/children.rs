@@ -157,7 +157,7 @@ fn mountpoint(pool: &Pool, info: &DatasetInfo) -> pool::Result<Option<String>> {
     })
 }
 
-/// Where a dataset lies below another: as their mountpoints tell, else as its name does.
+/// The path of a dataset below another one: by their mountpoints, else by its name.
 fn path_below(name: &str, top: Option<&str>, own: Option<String>) -> Vec<u8> {
     let by_point = top.zip(own.as_deref()).and_then(|(top, own)| own.strip_prefix(top));
     by_point.filter(|path| path.starts_with('/')).unwrap_or(name).as_bytes().to_vec()

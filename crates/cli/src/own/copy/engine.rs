@@ -283,7 +283,7 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     fn copy_one(&self, job: &Job<S>, again: &mut Vec<Job<S>>) -> Result<(), CopyError> {
-        // A regular file is looked at when it is open: what is read is what was looked at.
+        // A regular file is opened first and then looked at, so that both are about the same file.
         let opened = match job.kind {
             Some(FileKind::Regular) => Some(job.node.open()?),
             _ => None,
@@ -386,7 +386,8 @@ impl<'a, S: Sink> Engine<'a, S> {
         Ok(true)
     }
 
-    /// Gives the copy the names that were met meanwhile; if it was not made, one of them is copied instead.
+    /// Gives the copy the further names of the file that were found meanwhile. If the copy was not made, one of these
+    /// names is copied instead.
     fn other_names(&self, facts: &Facts, made: Option<&S::Made>, again: &mut Vec<Job<S>>) {
         let waiting = {
             let mut links = self.links();

@@ -51,7 +51,7 @@ pub fn reading(error: impl Into<Why>) -> CopyError {
     CopyError { side: Side::Source, why: error.into() }
 }
 
-/// The name was made by this run: what has it is not replaced.
+/// This run made the name, so the node that has it is not replaced.
 pub fn made_twice() -> CopyError {
     CopyError::destination("this copy has already made something with that name")
 }

@@ -361,8 +361,8 @@ struct Manner<'a> {
     stop: &'a Stop,
 }
 
-/// Copies with all cores; `outside` is the path on this machine that it goes to, if it does. Gives what the destination
-/// has to remark.
+/// Copies with all cores; `outside` is the path on this machine that is copied to, if there is one. Returns the remarks
+/// of the destination.
 fn transfer<S: Sink>(
     sink: &S,
     target: Target<S::Dir>,

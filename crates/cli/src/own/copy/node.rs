@@ -20,7 +20,7 @@ use super::shown::{Numbered, Shown};
 /// An extended attribute: name, value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 
-/// Name spaces of extended attributes that are copied; others are views of something else.
+/// Name spaces of extended attributes that are copied; the others show data that is stored elsewhere.
 const SPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
 
 /// Something to be copied.
@@ -187,7 +187,7 @@ fn gather(
         Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(Vec::new()),
         Err(error) => return Err(reading(error)),
     };
-    // One that went away meanwhile, or that only others may read, is none for us.
+    // An attribute that was removed meanwhile, or that only other users may read, is left out.
     let all = names.filter_map(|name| {
         let value = get(&name).ok().flatten()?;
         Some((name.into_vec(), value))

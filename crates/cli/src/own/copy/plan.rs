@@ -192,7 +192,7 @@ impl<S: Sink> Sink for Plan<'_, S> {
     }
 
     fn kept(&self, dir: &Self::Dir, name: &[u8]) {
-        // The next step tells that nobody takes them any more.
+        // The next step reports if the receiver of the steps is gone.
         let _ = self.step(Action::Skip, Some(FileKind::Regular), &dir.path.child(name), 0);
     }
 

@@ -144,7 +144,7 @@ impl Progress {
         };
         let line = wrap::fitting(&line, width).join("\n");
         self.bar.suspend(|| {
-            // Nobody can be told that standard error is closed.
+            // Standard error is closed, so the error cannot be reported anywhere.
             let _ = match &self.err {
                 Some(err) => writeln!(&**err, "{line}"),
                 None => writeln!(std::io::stderr(), "{line}"),

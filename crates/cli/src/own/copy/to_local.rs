@@ -151,8 +151,8 @@ impl ToLocal {
         }
     }
 
-    /// Makes a file, link or device with `create`, calls `complete` for it, and gives it its name. `create` must fail where
-    /// something has the name. A node that is not made at once, or replaces another one, has a temporary name until it is
+    /// Makes a file, link or device with `create`, calls `complete` for it, and gives it its name. `create` must fail
+    /// if the name exists. A node that takes several steps, or replaces another one, has a temporary name until it is
     /// complete.
     fn place(
         &self,
@@ -280,7 +280,7 @@ fn register(
     Ok((new, id))
 }
 
-/// Says why `name`, which something has, cannot be given to something else.
+/// The reason why the existing `name` cannot be replaced.
 fn replaceable(dir: &Folder, at: &OwnedFd, name: &[u8], kind: FileKind) -> Result<(), CopyError> {
     let made = dir.made();
     match folder::look(at, name) {

@@ -59,7 +59,7 @@ struct Named<'a> {
 }
 
 impl ToPool {
-    /// `owner` owns what has no owner of its own; `number` is set if the file system is read, too.
+    /// `owner` gets the nodes that have no owner of their own. `number` is set if the file system is also read.
     /// `several_sources`: folders of different sources that have the same name become one.
     pub fn new(
         fs: Filesystem,
@@ -144,9 +144,9 @@ impl ToPool {
         }
     }
 
-    /// Makes something with `create`, calls `complete` for it, and gives it its name. A node that is not complete after one
-    /// transaction has a temporary name until it is complete: a killed copy leaves no half of it. Something else that has
-    /// the name is replaced when its successor is complete, unless this run made it.
+    /// Makes a node with `create`, calls `complete` for it, and gives it its name. A node that takes several
+    /// transactions has a temporary name until it is complete, so a killed copy leaves no half of it. An existing node
+    /// with the name is replaced when the new one is complete, unless this run made it.
     fn place(
         &self,
         Named { dir, name, at_once }: Named<'_>,

@@ -63,7 +63,7 @@ impl Link {
             from: guid("from"),
             bytes: note["bytes"].as_u64()?,
             sha256: word("sha256")?,
-            // A note that names another folder is no note of ours.
+            // A note that names a file in another folder was not written by this program.
             file: word("file").filter(|file| !file.contains('/'))?,
             raw: note["raw"].as_bool(),
         })

@@ -36,8 +36,8 @@ impl Period {
         })
     }
 
-    /// Which hour, day, … of the calendar a time lies in. Days are those of `zone`. An hour is counted from 1970, because
-    /// the end of summer time repeats one.
+    /// The hour, day, … of the calendar in which a time lies. Days are those of `zone`. Hours are counted from 1970,
+    /// because the end of summer time repeats one.
     fn of(self, seconds: i64, zone: &TimeZone) -> String {
         let pattern = match self {
             Period::Hour => return (seconds.div_euclid(HOUR)).to_string(),

@@ -277,7 +277,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Takes away what has the name of a member. A folder stays.
+    /// Removes the node that has the name of a member. A folder stays.
     fn clear(&self, dir: ObjectId, name: &[u8]) -> Result<(), Refusal> {
         match self.fs.lookup(dir, name)? {
             None => Ok(()),

@@ -77,8 +77,7 @@ pub fn insert_with_cd(
     place(raw, Position { hash, cd }, &key.to_bytes(), name_count, value)
 }
 
-/// Adds an entry whose key is known to be new: `name` are the bytes of its chunks, `name_count` what is said
-/// of them.
+/// Adds an entry whose key is known to be new: `name` are the bytes of its chunks, `name_count` the stored length.
 fn place(
     raw: &mut [u8],
     position: Position,
