@@ -298,7 +298,7 @@ impl Work for InFolder<'_> {
             let clock = self.cpu_clock();
             let folder = Guarded { dir: &self.top, clock, guard: &mut self.guard };
             let sample = run_in(folder, turn, self.configuration, self.watch)?;
-            // The machine's time is that of the programs, too.
+            // The machine's CPU time includes that of the programs.
             let pool_cpu_seconds = (sample.pool_cpu_seconds - sample.cpu_seconds).max(0.0);
             Ok(StepSample { pool_cpu_seconds, ..sample })
         })

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pool::props::number::nice;
 
-/// Stands for a compression where there is no pool.
+/// The word in place of a compression where there is no pool.
 pub(crate) const NO_POOL: &str = "-";
 /// The dataset in a command of which only the user knows it.
 pub(crate) const SOME_DATASET: &str = "POOL/DATASET";

@@ -182,7 +182,7 @@ pub enum Error {
         /// Why.
         source: Box<zpl::Error>,
     },
-    /// The pool is open, but cannot do what is asked of it.
+    /// The pool is open, but does not support what the measurement needs.
     #[error("cannot measure in '{pool}': {reason}")]
     Unfit {
         /// The pool.

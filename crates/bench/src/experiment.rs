@@ -152,7 +152,7 @@ impl Experiment {
         })
     }
 
-    /// Puts what the experiment says into `plan`.
+    /// Puts the settings of the experiment into `plan`.
     pub fn apply(&self, plan: &mut Plan) {
         fn put<T: Clone>(into: &mut Vec<T>, list: &[T]) {
             if !list.is_empty() {

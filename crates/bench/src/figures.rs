@@ -169,7 +169,7 @@ pub struct Chart {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Kind {
-    /// Points with names; those of `front` are joined.
+    /// Points with names; the points of `front` are joined by a line.
     Scatter {
         /// Across.
         x: Axis,

@@ -33,7 +33,7 @@ pub(crate) enum Left {
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,
-    /// Its end is what the child waits for.
+    /// When this pipe is closed, the child begins to clean up.
     line: Option<ChildStdin>,
 }
 

@@ -165,7 +165,7 @@ impl InPool<'_> {
         starts.map(move |offset| (offset, recordsize.min(end - offset) as usize))
     }
 
-    /// Makes all folders; gives the object of each, and for a file that of the folder it goes to.
+    /// Makes all folders. Returns the object of each folder, and for each file the object of its folder.
     fn make_folders(&self) -> Result<Vec<ObjectId>> {
         let mut ids: Vec<ObjectId> = Vec::with_capacity(self.source.entries().len());
         for entry in self.source.entries() {

@@ -25,7 +25,7 @@ pub enum Limit {
     /// The device did what it can.
     #[serde(rename = "device")]
     Device,
-    /// The source came over a network that did what it can.
+    /// The source came over a network at its full rate.
     #[serde(rename = "network")]
     Network,
     /// A part of it fitted under the dirty limit and came in ahead of the device, the rest waited for it.

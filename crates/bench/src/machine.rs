@@ -1,4 +1,4 @@
-//! The machine that something was measured on.
+//! The machine of a measurement.
 
 use std::collections::BTreeSet;
 use std::path::Path;

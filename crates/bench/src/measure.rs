@@ -67,7 +67,7 @@ pub(crate) trait Work {
     /// Whether the caches answered all reads since [`Work::warm`].
     fn stayed_warm(&self) -> bool;
 
-    /// Whether every byte of every file is what its source has.
+    /// Whether every file has the same bytes as its source.
     fn verify(&mut self) -> Result<bool>;
 
     /// Runs the steps of an application on the files.

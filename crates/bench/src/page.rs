@@ -115,7 +115,7 @@ impl Page {
 }
 
 impl Page {
-    /// How it was measured, and on what, folded.
+    /// How and on which machine it was measured, folded.
     fn basis(&self) -> Markup {
         html! {
             @if !self.commands.is_empty() {

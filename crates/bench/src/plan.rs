@@ -61,7 +61,7 @@ pub struct Plan {
     pub against: Vec<PathBuf>,
     /// Bytes of changes that the pool gathers at most (`zfs_dirty_data_max`).
     pub dirty_max: Option<u64>,
-    /// The temporary pool is held to what such a device can do.
+    /// The device whose rates the temporary pool is held to.
     pub device: Device,
     /// The files come and go over a network that brings so many bytes a second; `None`: as fast as memory.
     pub network: Option<u64>,

@@ -1,4 +1,4 @@
-//! A file of a pool as a reader gets it: in a buffer of its own, as `read(2)` gives it.
+//! A file of a pool, copied into a buffer of its reader as `read(2)` does.
 //!
 //! From:   the pieces of a file, which are the pool's own records: handing those over moves no byte, and a rate of that
 //!         says nothing.
@@ -98,7 +98,7 @@ impl Now {
         }
     }
 
-    /// Puts what comes first into `buf`; gives where in the file that is, and how many bytes.
+    /// Copies the next bytes into `buf`; returns their place in the file, and their number.
     fn fill(&mut self, buf: &mut [u8]) -> (u64, usize) {
         match self {
             Now::Data { offset, record, left } => {

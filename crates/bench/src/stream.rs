@@ -44,7 +44,7 @@ enum Encoder {
 }
 
 impl Encoder {
-    /// That of a compression by its word, and what its program is called.
+    /// The encoder for a compression's word, and the name of its program.
     fn of(word: &str) -> Option<(Encoder, String)> {
         let level = |family: &str, usual: u32| match word.strip_prefix(family)? {
             "" => Some(usual),

@@ -17,7 +17,7 @@ use crate::plan::{property, setting};
 use crate::throttle::Throttled;
 use crate::{Configuration, Device, Error, Place, Plan, Result, Source, machine};
 
-/// Room for what a pool writes besides the files.
+/// Room for the data that a pool writes besides the files.
 const SLACK: u64 = 256 << 20;
 /// The source times this is room for what an application makes of it; it takes space only as it is written.
 const FOR_STEPS: u64 = 16;
@@ -323,7 +323,7 @@ fn destroy(pool: &Pool, dataset: &str) -> pool::Result<()> {
     }
 }
 
-/// Whether a pool of the user can do what is asked of it.
+/// Whether a pool of the user supports what the measurement needs.
 fn fit(pool: &Pool, name: &str, configuration: &Configuration) -> Result<()> {
     let unfit = |reason| Err(Error::Unfit { pool: name.to_owned(), reason });
     if let Some(reason) = pool.read_only() {

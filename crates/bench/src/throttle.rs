@@ -16,7 +16,7 @@ use crate::{Device, Event, Phase, Watch};
 /// Requests may be this far ahead of their time: a device has a small buffer.
 const AHEAD: Duration = Duration::from_millis(5);
 
-/// When the device will have done what it was asked so far.
+/// The time when the device will have finished all requests so far.
 #[derive(Debug)]
 struct Queue {
     bytes_per_second: Option<u64>,
@@ -59,7 +59,7 @@ pub(crate) struct Throttled {
 }
 
 impl Throttled {
-    /// `disk`, held to what `device` can do.
+    /// `disk`, limited to the rates of `device`.
     pub(crate) fn over(disk: Arc<dyn Disk>, device: Device) -> Arc<dyn Disk> {
         if device == Device::default() {
             return disk;

@@ -42,7 +42,7 @@ pub fn run(plan: &Plan, source: &mut Source, watch: &dyn Watch) -> Result<Report
     let largest = configurations.iter().filter_map(|c| c.total_bytes).max();
     let largest = largest.map_or_else(|| Ok(source.view()), |total| source.sized(total))?;
     plan.place.check_room(&largest, &configurations)?;
-    // Steps that run again find a copy of what they found first.
+    // Steps that run twice get a copy of the files, so that both runs begin with the same.
     let copies = if plan.application.as_ref().is_some_and(Application::has_repetitions) { 2 } else { 1 };
     let needed = largest.bytes().saturating_mul(copies);
     plan.against.iter().try_for_each(|folder| against::check(folder, needed))?;

@@ -47,7 +47,7 @@ pub enum Event<'a> {
         /// Bytes of all files; 0 while that is not known.
         total: u64,
     },
-    /// Something that the user should know but that stops nothing.
+    /// A note for the user that stops nothing.
     Note(&'a str),
     /// One configuration begins.
     Begin {

@@ -74,7 +74,7 @@ pub fn part(client: &Client, call: &Call, words: Vec<OsString>) -> Result<(u8, S
     Ok((status, text_of(printed)?))
 }
 
-/// A file in memory, for what a server prints.
+/// A file in memory, for the output of a server.
 pub fn memory_file() -> std::io::Result<File> {
     Ok(rustix::fs::memfd_create("cenote-part", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }

@@ -133,7 +133,7 @@ pub struct Visitors {
 /// The kind of operands that other users may give a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subjects {
-    /// There are none: with them the command changes something.
+    /// No operands are allowed, because with operands the command changes something.
     None,
     /// Names of datasets.
     Datasets,
@@ -214,7 +214,7 @@ impl Command {
         matches!(self.beside, Beside::Reads { .. })
     }
 
-    /// The option that stands for every pool, if it has one.
+    /// The option that means every pool, if it has one.
     pub fn every_pool(&self) -> Option<&'static str> {
         self.options.iter().find(|choice| choice.is_for_every_pool()).map(Choice::name)
     }

@@ -1,7 +1,7 @@
 //! The `cenote` program; everything is in its library.
 #![forbid(unsafe_code)]
 
-/// Records of one size come and go on several threads; the system's allocator gives their pages back each time.
+/// Several threads allocate and free records of one size. The system's allocator would return their pages each time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

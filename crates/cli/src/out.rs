@@ -18,10 +18,10 @@ use std::os::fd::AsFd;
 /// Exit status of a command whose reader went away, as shells report a death by SIGPIPE.
 pub const PIPE_CLOSED: u8 = 141;
 
-/// Failures whose first lines are kept.
+/// The maximal number of failures whose first lines are kept.
 const COMPLAINTS_MAX: usize = 1000;
 
-/// Columns of a terminal that does not tell.
+/// The columns of a terminal whose width is not known.
 const USUAL_COLUMNS: usize = 80;
 
 /// Where a command writes. Remembers whether anything failed for one of several operands.
@@ -228,7 +228,7 @@ impl<'a> Console<'a> {
         (&mut self.out, &mut self.err)
     }
 
-    /// Whether somebody reads the result on a terminal.
+    /// Whether the result goes to a terminal.
     pub fn is_terminal(&self) -> bool {
         self.out.terminal
     }
@@ -411,7 +411,7 @@ pub fn harmless_line(line: &str) -> String {
     String::from_utf8_lossy(&harmless(line.as_bytes())).into_owned()
 }
 
-/// A byte as `zfs diff` writes one that could be mistaken.
+/// A byte in the form in which `zfs diff` writes characters that could be misread.
 #[must_use]
 pub fn octal(byte: u8) -> String {
     format!("\\{byte:04o}")

@@ -47,7 +47,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Raised by somebody else, as if by Ctrl-C.
+    /// A stop that another part of the program requests, as Ctrl-C does.
     #[must_use]
     pub fn raised_by(flag: Arc<AtomicBool>) -> Stop {
         Stop { asked: flag, signal: Arc::new(AtomicUsize::new(SIGINT as usize)) }

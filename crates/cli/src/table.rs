@@ -56,7 +56,7 @@ impl Column {
         }
     }
 
-    /// The column of what a word asks for of a pool.
+    /// The column for a property of a pool that a word names.
     pub fn pool(word: &str, asked: &pool_props::Asked, raw: bool) -> Column {
         match asked {
             pool_props::Asked::Native(property) => Column::native(property, raw),

@@ -1,4 +1,4 @@
-//! The gzip engines, and what each is on this machine.
+//! The gzip engines, and the library of each on this machine.
 //!
 //! From:   `storage`'s write pipeline, which asks for one by name.
 //! To:     [`crate::gzip`], which calls it.

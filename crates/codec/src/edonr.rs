@@ -36,7 +36,7 @@ pub(crate) fn keyed(salt: &[u8; 32]) -> State {
     state
 }
 
-/// The 64-byte digest of what `state` has taken and `data`.
+/// The 64-byte digest of the data in `state` followed by `data`.
 pub(crate) fn digest(mut state: State, data: &[u8]) -> [u8; 64] {
     let (blocks, rest) = data.as_chunks::<BLOCK>();
     for block in blocks {

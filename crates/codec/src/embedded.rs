@@ -47,7 +47,7 @@ pub fn verify(region: &[u8], verifier: [u64; 4]) -> Option<ByteOrder> {
     verify_in(region, verifier, |sum| sum)
 }
 
-/// As [`verify`] for what [`seal_folded`] sealed.
+/// As [`verify`], for a region that [`seal_folded`] sealed.
 #[must_use]
 pub fn verify_folded(region: &[u8], verifier: [u64; 4]) -> Option<ByteOrder> {
     verify_in(region, verifier, folded)

@@ -12,7 +12,7 @@ pub const PARITY_MAX: usize = 3;
 /// Data columns from which parity is made at most: for more of them factors repeat.
 pub const DATA_MAX: usize = 255;
 
-/// The lost columns do not follow from what is left.
+/// The lost columns cannot be computed from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{lost} data columns are lost and {parity} parity columns are left")]
 pub struct TooManyLost {

@@ -112,7 +112,7 @@ enum Ready {
 }
 
 impl Turn<'_> {
-    /// The object and number of the block, and what became of it.
+    /// The object and the number of the block, and its new content.
     fn ready(
         &self,
         storage: &Storage,
@@ -142,7 +142,7 @@ impl Guarded<'_> {
         early.map_or_else(encode, Ready::Written)
     }
 
-    /// Has what the look-up in the dedup table needs read.
+    /// Lets workers read the blocks that the look-up in the dedup table needs.
     fn look_ahead(&self, ready: &Ready, look: &LookAhead) {
         match ready {
             Ready::Encoded(Encoded::Stored { payload, compression, checksum, .. }) => look(&Block {

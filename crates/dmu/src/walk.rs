@@ -106,7 +106,7 @@ impl Walk {
         Walk { fanout_shift, frames, from }
     }
 
-    /// Through what `ptr`, which stands at `spot`, leads to.
+    /// Walks the tree below `ptr`, which stands at `spot`.
     #[must_use]
     pub fn below(fanout_shift: u32, spot: Spot, ptr: BlockPtr) -> Walk {
         let frame = Frame { pointers: Pointers::One(ptr), first: spot, slot: 0, entered: None };
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// A pointer that can be told from others.
+    /// A pointer that differs from all others.
     fn ptr(level: u8, number: u64) -> BlockPtr {
         let dva = Dva { asize: 512, offset: number << 9, ..Dva::default() };
         let dvas = [dva, Dva::default(), Dva::default()];

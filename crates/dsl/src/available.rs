@@ -15,7 +15,7 @@ const OBJECT_COST: u64 = 16 << 10;
 /// Copies of metadata in the MOS.
 const MOS_COPIES: u64 = 3;
 
-/// A quota's bytes, where 0 stands for none.
+/// A quota's bytes; 0 means no quota.
 fn unlimited(quota: u64) -> u64 {
     if quota == 0 { u64::MAX } else { quota }
 }

@@ -35,7 +35,7 @@ pub fn storage() -> Arc<Storage> {
     Arc::new(Storage::new(Vdevs::new(vec![top]), options))
 }
 
-/// An empty MOS that nobody writes, and a transaction on it.
+/// An empty MOS that no thread syncs, and a transaction on it.
 pub fn mos() -> (Mos, Tx) {
     let objset = Objset::create(storage(), Arc::default(), ObjsetType::Meta, 0, SIZE_V3);
     let (mos, tx) = (Mos::new(objset, Host::seeded(1, 0), 5000), Tx::new(TXG));

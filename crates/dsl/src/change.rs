@@ -66,10 +66,10 @@ pub enum Effect {
     Destroyed {
         /// The head or snapshot.
         id: ObjectId,
-        /// After a snapshot, the dataset that holds what both had.
+        /// For a snapshot: the dataset that has the blocks of both from now on.
         next: Option<ObjectId>,
     },
-    /// Two heads of one snapshot exchanged what they hold.
+    /// Two heads of one snapshot exchanged their contents.
     Swapped(ObjectId, ObjectId),
     /// The root of a new head is to be written.
     NewHead {
@@ -99,7 +99,7 @@ pub struct Change<'a> {
     pub tx: &'a Tx,
     /// Features of the pool with their reference counts; `None` in pools of a legacy version.
     pub features: &'a mut Option<Features>,
-    /// Whether somebody uses the dataset with this number.
+    /// Whether the dataset with this number is in use.
     pub is_used: &'a dyn Fn(ObjectId) -> bool,
     /// Uid of the user who makes the change.
     pub user: u32,
@@ -203,7 +203,7 @@ impl<'a> Change<'a> {
         features.adjust(self.tx, feature, 1)
     }
 
-    /// Gives up the dataset's feature marks.
+    /// Removes the dataset's feature marks.
     pub(crate) fn unmark_dataset(&mut self, id: ObjectId) -> Result<()> {
         for guid in marks(self.mos(), id)? {
             if let Some(feature) = features::by_guid(&guid).filter(|f| f.per_dataset) {

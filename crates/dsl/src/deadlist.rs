@@ -207,7 +207,7 @@ pub fn space_between(mos: &Mos, id: ObjectId, from: Txg, to: Txg) -> Result<Size
     Ok(sum)
 }
 
-/// Takes out the entries with keys from `from` on. Gives their lists, which are the caller's now, and their sizes.
+/// Removes the entries with keys from `from` on. Returns their lists, which belong to the caller now, and their sizes.
 pub(crate) fn take_from(
     mos: &Mos,
     features: &mut Option<Features>,

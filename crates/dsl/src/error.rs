@@ -73,7 +73,7 @@ pub enum Error {
         /// label lists the devices, the top-level vdev itself.
         devices: Vec<String>,
     },
-    /// The pool needs something this build does not have.
+    /// The pool needs a feature that this build does not have.
     #[error("pool '{pool}' uses {what}, which this version of cenote cannot read")]
     Unreadable {
         /// The pool.
@@ -134,7 +134,7 @@ pub enum Error {
     /// No device can be attached to this vdev.
     #[error("can only attach to mirrors and top-level disks")]
     NotAttachable,
-    /// The device is being replaced, or a spare stands for it.
+    /// The device is being replaced, or a spare has its place.
     #[error("already in replacing/spare config; wait for completion or use 'zpool detach'")]
     InReplacement,
     /// Special and dedup vdevs need the feature `allocation_classes`.

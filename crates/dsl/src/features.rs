@@ -249,7 +249,7 @@ mod tests {
         let yes = |is: bool| if is { "yes" } else { "no" };
         for feature in features::ALL {
             let written = is_writable(feature);
-            // A feature of this kind keeps nobody from reading.
+            // A feature of this kind prevents no program from reading.
             let read = READABLE.contains(&feature.name) || feature.read_only_compatible;
             let name = format!("`{}`", feature.name);
             let row = rows.iter().find(|row| row.get(1) == Some(&name.as_str()));

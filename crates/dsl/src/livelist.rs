@@ -22,7 +22,7 @@ const KEY: &[u8] = b"com.delphix:livelist";
 /// Key in the object directory of the queue: the lists of destroyed clones.
 const QUEUE: &str = "com.delphix:deleted_clones";
 
-/// When a list gets a new part, and when it is given up.
+/// The rules for new parts of a list, and for dropping a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The last part may have this many written blocks before the next txg begins a new one. Two neighbours that have fewer

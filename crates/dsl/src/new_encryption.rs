@@ -7,7 +7,7 @@ use format::crypt::Suite;
 
 use crate::keys::UserKey;
 
-/// A user's key, and how it is made from what the user gives.
+/// A user's key, and the form in which the user gives it.
 #[derive(Clone, Debug)]
 pub struct OwnKey {
     /// The form in which the user gives the key.

@@ -79,7 +79,7 @@ pub enum NotWritten {
     /// The dataset has keys of the first version.
     #[error("'{0}' is encrypted in a format of before ZFS 0.8")]
     OldEncryption(String),
-    /// Changes would come before those of the log.
+    /// Changes must not come before those of the log.
     #[error("'{0}' has an intent log that was not replayed yet")]
     LogWaits(String),
 }

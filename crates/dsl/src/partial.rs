@@ -63,7 +63,7 @@ pub mod resume {
     pub const TONAME: &str = "com.delphix:resume_toname";
     /// The last object that was received.
     pub const OBJECT: &str = "com.delphix:resume_object";
-    /// Where to go on in that object, in bytes.
+    /// The offset in that object at which the receive continues, in bytes.
     pub const OFFSET: &str = "com.delphix:resume_offset";
     /// Bytes of the stream that were received.
     pub const BYTES: &str = "com.delphix:resume_bytes";
@@ -77,7 +77,7 @@ pub mod resume {
     pub const RAW: &str = "com.datto:resume_rawok";
     /// Guids of the snapshots that the source of the stream is redacted by.
     pub const COMPLETES: &str = "com.delphix:resume_redact_book_snaps";
-    /// All these keys, for removing what a receive left.
+    /// All these keys, to remove the record of a partial receive.
     pub const ALL: [&str; 11] =
         [FROMGUID, TOGUID, TONAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, COMPLETES];
 }

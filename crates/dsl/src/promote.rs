@@ -38,7 +38,7 @@ impl Change<'_> {
         let lines = self.lines_of(name)?;
         self.check_promote(name, &lines)?;
         self.promote_keys(lines.clone.0, lines.parent.0)?;
-        // Neither lists what was written since its new origin.
+        // Neither livelist has the blocks that were written since its new origin.
         self.drop_livelist(lines.clone.0)?;
         self.drop_livelist(lines.parent.0)?;
         self.move_charges(&lines)?;

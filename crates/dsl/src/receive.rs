@@ -327,7 +327,7 @@ impl Change<'_> {
         if after.prev_snap_txg == self.txg() {
             return Err(Error::SameTxg);
         }
-        // The reservation is kept for a head that has nothing of its own, beside what was received.
+        // The reservation is kept for a head without blocks of its own, beside the received data.
         let promised = |unique: u64| before.refreservation.saturating_sub(unique);
         let swapped = promised(after.unique_bytes).saturating_sub(before.unused());
         let more = swapped.saturating_add(before.refreservation.min(after.unique_bytes));

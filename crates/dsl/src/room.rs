@@ -29,9 +29,9 @@ impl Reach {
 /// The part of the reserve that a change leaves alone (06 §8.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// All of it: a change that adds something to the pool.
+    /// All of it: for a change that adds data to the pool.
     Whole,
-    /// Half of it: a change of what is there.
+    /// Half of it: for a change of existing data.
     Half,
     /// A quarter of it: a change that frees space.
     Quarter,

@@ -133,7 +133,7 @@ fn behaviour(view: &View<'_>, info: &DatasetInfo, enabled: &Enabled<'_>) -> Resu
     let record_max = if is_ccm { record_max.min(props::BLOCK_MAX / 2) } else { record_max };
     let slots = match (enabled.has(&features::LARGE_DNODE), number(view, info, "dnodesize")?) {
         (false, _) | (true, 0) => 1,
-        // `auto` is what OpenZFS uses for it today.
+        // `auto` is the value that OpenZFS uses for it today.
         (true, 1) => 2,
         (true, bytes) => (bytes / 512).clamp(1, 32) as u8,
     };

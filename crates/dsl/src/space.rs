@@ -10,7 +10,7 @@ use crate::mos::Mos;
 use crate::sizes::Sizes;
 use crate::{Result, tree};
 
-/// Space that counts for something else from now on.
+/// Space that moves to another category.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shift {
     pub(crate) from: Category,

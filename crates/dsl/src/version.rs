@@ -89,7 +89,7 @@ pub const fn oldest_pool(version: u64) -> u64 {
     }
 }
 
-/// Refuses what pools of `version` lack, if it is older than `needed`.
+/// Refuses a function that pools of `version` lack, if `version` is older than `needed`.
 pub fn check(version: u64, needed: u64) -> Result<()> {
     if version >= needed { Ok(()) } else { Err(Error::OldPool) }
 }

@@ -17,7 +17,7 @@ pub struct View<'a> {
     pub mos: &'a Mos,
     /// Where their contents lie.
     pub storage: &'a Arc<Storage>,
-    /// Counts what is changed in objsets that are opened.
+    /// The budget for changes in opened objsets.
     pub budget: &'a Arc<DirtyBudget>,
     /// The name of the pool.
     pub pool: String,

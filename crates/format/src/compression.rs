@@ -132,7 +132,7 @@ impl CompressionSetting {
     /// LZ4, the default.
     pub const LZ4: CompressionSetting = CompressionSetting::plain(Compression::Lz4);
 
-    /// An algorithm that has no level of its own.
+    /// An algorithm without a level.
     #[must_use]
     pub const fn plain(algorithm: Compression) -> CompressionSetting {
         CompressionSetting { algorithm, zstd_level: ZstdLevel::Default }

@@ -15,7 +15,7 @@ use crate::{Corrupt, Guid, NvList, NvValue, ObjectId, Txg};
 mod vdev;
 pub use vdev::{RESILVER_DEFER, TopConfig, VdevConfig, VdevKind};
 
-/// Pool version that stands for feature flags.
+/// The pool version that means feature flags.
 pub const VERSION_FEATURES: u64 = 5000;
 
 /// The state of the pool, as a label has it.
@@ -74,7 +74,7 @@ pub struct PoolConfig {
     pub hostid: u64,
     /// Name of that host.
     pub hostname: Option<String>,
-    /// Number of top-level slots; if absent, that of the tree.
+    /// Number of top-level slots; if absent, the number in the tree.
     pub vdev_children: u64,
     /// Top-level slots that are holes.
     pub hole_array: Vec<u64>,

@@ -86,7 +86,7 @@ impl Suite {
         matches!(self, Suite::Aes128Ccm | Suite::Aes192Ccm | Suite::Aes256Ccm)
     }
 
-    /// The suite that `encryption=on` stands for.
+    /// The suite that `encryption=on` means.
     pub const DEFAULT: Suite = Suite::Aes256Gcm;
 
     /// The suite of a number in a key object or a stream.

@@ -21,7 +21,7 @@ pub const DEFER_DESTROY: u64 = 8;
 /// `flags`: names of the file system ignore case.
 pub const CASE_INSENSITIVE: u64 = 1 << 16;
 
-/// The bonus of a dataset. Object 0 stands for "none".
+/// The bonus of a dataset. Object 0 means "none".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DslDataset {
     /// The directory it belongs to.

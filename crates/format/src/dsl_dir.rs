@@ -26,7 +26,7 @@ pub struct UsedBreakdown {
     pub refrsrv: u64,
 }
 
-/// The bonus of a DSL directory. Object 0 stands for "none".
+/// The bonus of a DSL directory. Object 0 means "none".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DslDir {
     /// Seconds since 1970.

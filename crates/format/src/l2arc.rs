@@ -42,7 +42,7 @@ pub struct Header {
     pub vdev: Guid,
     /// Entries of each log block on this device; 0: it has none.
     pub log_entries: u64,
-    /// Up to here old contents were given up.
+    /// Old contents were dropped up to this place.
     pub evict: u64,
     /// The end of the device was not reached yet.
     pub first_sweep: bool,

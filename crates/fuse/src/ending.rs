@@ -27,7 +27,7 @@ pub(crate) enum Waited {
     Stuck,
 }
 
-/// The end of a session, for those who wait for it.
+/// The end of a session, for threads that wait for it.
 pub(crate) struct Ended {
     /// The connection, while the session lasts. It must not outlive the session, because the kernel would go on sending
     /// requests.

@@ -123,7 +123,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Unmounts one that is shown within another.
+    /// Unmounts a file system that is shown within another.
     pub(crate) fn leave(&self, within: &Within, force: bool) -> Result<(), MountError> {
         if !self.is_alive() || within.leave(&self.shared, &self.snapshots, || look(&self.point)) {
             return Ok(());

@@ -54,7 +54,7 @@ pub(crate) struct Asked {
     phase: AtomicU8,
     is_done: AtomicBool,
     interrupt: Arc<Interrupt>,
-    /// For an answer that another thread gives.
+    /// An answer that another thread gives.
     early: RankedMutex<Option<EarlyReply>>,
 }
 

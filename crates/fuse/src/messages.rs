@@ -50,7 +50,7 @@ fn creation(
 }
 
 impl Bridge {
-    /// Agrees with the kernel on what the mount is like.
+    /// Agrees with the kernel on the capabilities of the mount.
     pub(crate) fn begin(&self, config: &mut KernelConfig) {
         // Without FUSE_ASYNC_DIO: with it, the kernel does not drop pages that a program reads into its cache while an
         // asynchronous direct write (AIO, io_uring) is under way. Later reads get the old data from there.

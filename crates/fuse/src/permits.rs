@@ -67,7 +67,7 @@ impl<T> Permits<T> {
         None
     }
 
-    /// Whether queued jobs hold less than half of what they may.
+    /// Whether queued jobs hold less than half of their limit.
     pub(crate) fn has_room(&self) -> bool {
         self.queued.load(Ordering::Relaxed) < QUEUED_MAX / 2
     }

@@ -1,4 +1,4 @@
-//! The places in the number space of a mount: who has which.
+//! The places in the number space of a mount, and their owners.
 //!
 //! A snapshot that is open, and a file system that is shown in place of a directory, have a place each, and their nodes are
 //! called by it (`zpl::session::Numbers`).

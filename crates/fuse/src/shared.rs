@@ -70,7 +70,8 @@ impl Trees {
         self.0.write().insert(dir, tree);
     }
 
-    /// Takes out the one in place of `dir` if `may` says so; nobody enters it meanwhile. Gives what `may` says.
+    /// Removes the file system in place of `dir` if `may` returns `true`; no message enters it meanwhile. Returns the
+    /// result of `may`.
     pub(crate) fn take_out(&self, dir: ObjectId, may: impl FnOnce() -> bool) -> bool {
         let mut trees = self.0.write();
         let may = may();

@@ -27,7 +27,7 @@ use crate::shared::Shared;
 /// A truncation fails once when pages are dropped that were written in the meantime.
 const TRIES: usize = 2;
 
-/// A file whose size the kernel is told.
+/// A file whose new size is given to the kernel.
 struct Resized {
     id: ObjectId,
     /// The inode number that programs see.

@@ -17,7 +17,7 @@ use crate::snapdir::{Others, Snapshots};
 /// are counted and not time: on a busy machine the thread that looks gets as little time as the threads that receive
 /// the reports.
 const QUIET: u32 = 200;
-/// So many looks the kernel may go on forgetting.
+/// The maximal number of looks while the kernel still forgets nodes.
 const PATIENCE: u32 = 1000;
 /// How long messages that are being served may take to come to their end.
 const SERVING: Duration = Duration::from_secs(30);
@@ -101,12 +101,12 @@ impl Within {
         if let Some(covered) = self.covered().clone() {
             self.parent.trees.take_out(covered.dir(), || true);
         }
-        // The kernel goes on naming its nodes.
+        // The kernel still sends messages about its nodes.
         self.others.places.lose(self.slot);
         self.end(own, snapshots);
     }
 
-    /// Nobody gets to it any more: closes it.
+    /// Closes it: no message reaches it any more.
     fn end(&self, own: &Shared, snapshots: &Snapshots) {
         self.is_over.store(true, Ordering::Release);
         drop(self.others.take_out(self.slot));

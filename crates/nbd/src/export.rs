@@ -22,7 +22,7 @@ impl Export {
         Export { name: RankedMutex::leaf(name.to_owned()), read_only, open, tls: None }
     }
 
-    /// The same export, for clients that encrypt and nobody else.
+    /// The same export, for encrypting clients only.
     #[must_use]
     pub fn encrypted(self, tls: Option<Tls>) -> Export {
         Export { tls, ..self }

@@ -90,7 +90,7 @@ impl Replies {
         self.send(&raw)
     }
 
-    /// A part of what was asked for, as a chunk.
+    /// A part of the requested data, as a chunk.
     pub(crate) fn part(&self, request: &Request, mut data: Data, is_last: bool) -> io::Result<()> {
         let flags = if is_last { chunk::DONE } else { 0 };
         let length = (data.raw.len() - CHUNK_HEAD + 8) as u32;

@@ -52,7 +52,7 @@ pub enum TlsError {
         /// Why.
         source: io::Error,
     },
-    /// A file of the folder does not hold what its name says.
+    /// A file of the folder does not have the content that its name says.
     #[error("'{}' holds no {wanted}", .path.display())]
     Content {
         /// The file.
@@ -119,7 +119,7 @@ impl Tls {
     /// Encrypts the connection `socket` from here on, once the client has been told so.
     pub(crate) fn begin(&self, socket: &Stream) -> io::Result<Encrypted> {
         let mut session = ServerConnection::new(self.config.clone()).map_err(io::Error::other)?;
-        // The relay gives it one piece at a time.
+        // The relay writes one piece at a time.
         session.set_buffer_limit(None);
         let socket = socket.another()?;
         socket.set_nonblocking()?;
@@ -269,7 +269,7 @@ impl Relay {
         }
     }
 
-    /// How long the client may take for what comes next.
+    /// Sets how long the client may take for its next bytes.
     fn set_patience(&mut self) {
         if self.is_ending || self.session.is_handshaking() {
             return;

@@ -50,7 +50,7 @@ impl NewDevices {
         self.tops.iter().flat_map(|top| &top.disks).chain(self.aux().map(|(_, disk)| disk))
     }
 
-    /// Refuses what pools of `version` lack.
+    /// Refuses vdevs that pools of `version` cannot have.
     fn check_version(&self, pool: u64) -> Result<()> {
         let needed_by = |top: &NewTop| match top.layout {
             Layout::Raidz(3) => version::RAIDZ3,

@@ -366,7 +366,7 @@ impl Pool {
         }
         values.iter().try_for_each(|(name, value)| names::check_storable(name, "", value.as_ref()))?;
         let full = name.to_owned();
-        // In a full pool, a changed limit can be what frees space.
+        // In a full pool, a change of a limit can be needed to free space.
         let are_limits = values.iter().all(|(name, _)| limits::SPACE.contains(&name.as_str()));
         let kept = if are_limits { Reserve::Quarter } else { Reserve::Half };
         self.run_beside(kept, values.len() as u64, move |syncing| {

@@ -109,7 +109,7 @@ impl Table {
         count_of(&value, LE).ok_or_else(width).map(Some).map_err(bad(&self.entries))
     }
 
-    /// The same, unless its range tells that there are none.
+    /// The same, unless the count of its range is zero.
     fn known(&self, offset: u64) -> Result<Option<u64>, dmu::Error> {
         if self.in_range(offset)? == 0 { Ok(None) } else { self.get(offset) }
     }

@@ -107,7 +107,7 @@ impl Keeping {
     }
 }
 
-/// The lists of what was freed and is kept, by top-level vdev.
+/// The lists of space that was freed and is kept, by top-level vdev.
 ///
 /// # Errors
 /// The MOS cannot be read.

@@ -204,7 +204,7 @@ impl Pool {
 
     /// Makes every object that a pool begins with, and uses its caches from then on.
     fn fill(self, mut spec: CreateSpec, aux: Vec<NewAux>) -> Result<Pool> {
-        // It begins with the heartbeats, in a txg of its own.
+        // Multihost begins with the heartbeats, in a txg of its own.
         let (multihost, plain) = spec.properties.into_iter().partition(|(name, _)| name == PROPERTY);
         spec.properties = plain;
         let caches: Vec<_> =

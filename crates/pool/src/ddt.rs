@@ -110,7 +110,7 @@ pub struct Ddt {
     logged: Tally,
     /// New tables have logs.
     makes_logs: bool,
-    /// The statistics on disk are not those of the stores.
+    /// The statistics on disk are older than the stores.
     counted: bool,
     /// Tables with logs that were made since the feature was last counted, less those that ended.
     made: i64,
@@ -141,7 +141,7 @@ impl Table {
         if let Some(logged) = self.flat.as_ref().and_then(|flat| flat.find(key)) {
             return Ok((logged.entry(), Found::Log(logged.class)));
         }
-        // Most of what is looked up is in one of the first two.
+        // Most entries that are looked up are in one of the first two.
         for class in [Class::Duplicate, Class::Unique, Class::Ditto] {
             let Some(store) = self.stores.get(&class) else { continue };
             if let Some(entry) = store.get(key)? {
@@ -441,7 +441,8 @@ impl Ddt {
         Ok((slot, live))
     }
 
-    /// Stores what the txg touched. Gives the blocks that nothing refers to any more; they are to be freed.
+    /// Stores the entries that the txg touched. Returns the blocks that are no longer referenced; the caller frees
+    /// them.
     pub(crate) fn store(&mut self, means: &Means<'_>) -> Result<Vec<Block>, dmu::Error> {
         let mut freed = Vec::new();
         let mut to_log: BTreeMap<u64, Vec<(Key, Logged)>> = BTreeMap::new();

@@ -21,7 +21,7 @@ impl DslLock {
         self.0.read()
     }
 
-    /// Nobody reads the DSL while the guard lives.
+    /// No thread reads the DSL while the guard lives.
     pub(crate) fn write(&self) -> WriteHeld<'_, ()> {
         self.0.write()
     }

@@ -69,7 +69,7 @@ pub enum Stage {
 pub(crate) struct Record {
     pub(crate) stage: Stage,
     pub(crate) vdev: u64,
-    /// The vdev whose removal ended before.
+    /// The vdev whose removal ended last before this one.
     pub(crate) before: Option<u64>,
     pub(crate) begun: u64,
     pub(crate) ended: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// That of the pool, if anything was ever removed from it.
+    /// The record of the pool, if a vdev was ever removed from it.
     pub(crate) fn read(mos: &Mos) -> Result<Option<Record>> {
         let Some(value) = zap::lookup(&*mos.object(DIRECTORY)?, REMOVING.as_bytes())? else {
             return Ok(None);

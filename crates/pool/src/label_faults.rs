@@ -37,7 +37,7 @@ pub enum LabelFault {
     },
     /// Its configuration is of the right txg, and differs from that in the other labels.
     Different,
-    /// It lacks the newest uberblock, which the other labels have.
+    /// It does not have the newest uberblock, which the other labels have.
     LacksUberblock,
 }
 

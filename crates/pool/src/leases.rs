@@ -72,7 +72,7 @@ impl Leases {
         state.is_paused
     }
 
-    /// Those who waited meanwhile get their leases.
+    /// Readers that waited meanwhile get their leases.
     pub(crate) fn resume(&self) {
         self.lock().is_paused = false;
         self.resumed.notify_all();

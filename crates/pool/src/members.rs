@@ -51,7 +51,7 @@ pub struct Member {
     pub is_faulted: bool,
     /// The error of its device, because of which it is not written any more.
     pub failed: Option<String>,
-    /// It lacks what was written in some txgs.
+    /// It misses some txgs.
     pub is_behind: bool,
 }
 

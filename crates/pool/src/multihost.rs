@@ -70,7 +70,7 @@ struct State {
     busy: BTreeSet<u64>,
     /// How many heartbeats were begun.
     begun: usize,
-    /// When the last one that reached a device was begun.
+    /// The time when the last heartbeat that reached a device was begun.
     last: Duration,
     /// Mean time between heartbeats that reached a device.
     delay_ns: u64,

@@ -36,7 +36,7 @@ pub struct Obsolete {
 }
 
 impl Obsolete {
-    /// That of the vdev, if it is counted exactly.
+    /// The obsolete ranges of the vdev, if they are counted exactly.
     pub(crate) fn read(mos: &Mos, vdev: &VdevConfig) -> Result<Option<Obsolete>> {
         let Some(own) = vdev.zap_top.filter(|own| own.0 != 0) else { return Ok(None) };
         let own = mos.object(own)?;
@@ -119,7 +119,7 @@ pub(crate) struct Condensing {
 }
 
 impl Condensing {
-    /// The one that goes on, if there is one.
+    /// The condensing that is under way, if there is one.
     ///
     /// # Errors
     /// The MOS cannot be read.
@@ -142,7 +142,7 @@ impl Condensing {
         Ok(Condensing { condensed, objects, old, next })
     }
 
-    /// Looks at so many entries; gives those that something refers to, each with the bytes of it that are obsolete.
+    /// Looks at so many entries; returns those that are still referenced, each with its obsolete bytes.
     pub(crate) fn take(&mut self, count: usize) -> Vec<(Move, u32)> {
         let those = self.old.moves.iter().zip(&self.old.bytes).skip(self.next).take(count);
         let kept = those.filter(|(each, obsolete)| **obsolete < each.to.asize);

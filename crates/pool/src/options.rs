@@ -83,7 +83,7 @@ pub struct Options {
     pub gzip_engine: Option<GzipEngine>,
     /// Seconds after which a sync starts by itself.
     pub txg_timeout: u64,
-    /// Blocks of what was destroyed that one txg frees.
+    /// Blocks of destroyed datasets that one txg frees.
     pub async_blocks: u64,
     /// When the livelist of a clone gets a new part, and when it is given up.
     pub livelists: Rules,

@@ -30,7 +30,7 @@ use crate::{Error, Result};
 /// The result of a part of the rebuilds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something was copied, and there may be more.
+    /// A part was copied, and there may be more.
     GoesOn,
     /// No rebuild is under way.
     Ended,
@@ -38,7 +38,7 @@ pub enum Step {
     Completed,
     /// No device needs the rebuild of one vdev any more.
     Canceled,
-    /// Something cannot be read from the devices that lack nothing: a resilver must do the rest.
+    /// A range cannot be read from the complete devices: a resilver must do the rest.
     Obstructed,
 }
 
@@ -159,7 +159,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Notes in the history what became of the rebuild of a vdev.
+    /// Records the result of the rebuild of a vdev in the history.
     fn log_rebuild(&self, vdev: u32, what: &str) -> Result<()> {
         let guid = self.state.config.tree.children[vdev as usize].guid;
         self.log_internal("rebuild", &format!("vdev_id={vdev} vdev_guid={} {what}", guid.0))
@@ -225,7 +225,7 @@ impl Syncing<'_> {
         let (mut found, mut left) = (Runs::new(), bytes);
         // A metaslab of draid may end a little behind its nominal end.
         let first = (from >> top.metaslab_shift).saturating_sub(1);
-        // All of those before the one that it is in are copied.
+        // All metaslabs before the present one are copied.
         let passed = self.state.passing.filter(|passing| passing.vdev == vdev);
         let first = first.max(passed.map_or(0, |passing| passing.metaslab));
         let metaslabs = (first..top.metaslab_count()).filter(|metaslab| top.metaslab(*metaslab).end > from);

@@ -124,7 +124,7 @@ pub(crate) fn end_of(top: &TopVdev) -> u64 {
 }
 
 impl Reflow {
-    /// The expansion that goes on in a pool, if there is one.
+    /// The expansion that is under way in a pool, if there is one.
     ///
     /// # Errors
     /// The MOS cannot be read.

@@ -116,7 +116,7 @@ impl Pool {
         begun
     }
 
-    /// Gives the removal of a vdev up: what was copied elsewhere is freed there.
+    /// Cancels the removal of a vdev, and frees the copies.
     ///
     /// # Errors
     /// [`Error::NotRemoving`]; [`Error::ReadOnly`].

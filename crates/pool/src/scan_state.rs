@@ -75,7 +75,7 @@ impl Progress {
         }
     }
 
-    /// Two heads of one snapshot exchanged what they hold.
+    /// Two heads of one snapshot exchanged their contents.
     pub fn swapped(&mut self, one: ObjectId, other: ObjectId, txg: Txg) {
         let at = self.scan.objset();
         if at == one || at == other {
@@ -124,7 +124,7 @@ fn read_queue(mos: &Mos, scan: &Scan) -> Result<BTreeMap<ObjectId, Txg>> {
     Ok(queue)
 }
 
-/// Makes the queue on disk what it is in memory.
+/// Writes the queue of memory to disk.
 pub(crate) fn write_queue(mos: &Mos, tx: &Tx, progress: &Progress) -> Result<()> {
     let object = mos.object(progress.scan.queue)?;
     let mut wanted: BTreeMap<Vec<u8>, u64> =

@@ -134,7 +134,7 @@ impl Scrubber {
         self.changed.notify_all();
     }
 
-    /// Waits until something of the state changes.
+    /// Waits until the state changes.
     ///
     /// # Panics
     /// As [`Scrubber::lock`].

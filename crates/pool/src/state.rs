@@ -422,7 +422,7 @@ pub(crate) struct Found {
 }
 
 impl Dataset {
-    /// A dataset with what was found of it.
+    /// A dataset with the facts that were found about it.
     pub(crate) fn new(pool: Arc<Inner>, info: &DatasetInfo, found: Found) -> Dataset {
         let Found { objset, settings, policy, own, marks } = found;
         objset.set_policy(policy);
@@ -488,13 +488,13 @@ pub(crate) struct SyncState {
     pub(crate) uberblock: Uberblock,
     /// Growth of the MOS by its own sync that is not accounted yet.
     pub(crate) mos_delta: Sizes,
-    /// Blocks of what was destroyed wait to be freed.
+    /// Blocks of destroyed datasets wait to be freed.
     pub(crate) freeing: bool,
     /// The checkpoint, and what it keeps.
     pub(crate) keeping: Keeping,
     /// The removal of a vdev that goes on.
     pub(crate) evacuating: Option<Evacuating>,
-    /// The expansion of a raidz vdev that goes on.
+    /// The expansion of a raidz vdev that is under way.
     pub(crate) reflow: Option<Reflow>,
     /// The mapping of a removed vdev that is being condensed.
     pub(crate) condensing: Option<Condensing>,

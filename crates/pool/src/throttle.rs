@@ -26,7 +26,7 @@ pub(crate) struct Limits {
     pub(crate) delay_scale: AtomicU64,
     /// Seconds after which changes are synced unasked.
     pub(crate) txg_timeout: AtomicU64,
-    /// Blocks of what was destroyed that one txg frees.
+    /// Blocks of destroyed datasets that one txg frees.
     pub(crate) async_blocks: AtomicU64,
     /// Written blocks in the last part of a livelist from which on the next txg begins a new one.
     pub(crate) livelist_entries: AtomicU64,
@@ -81,7 +81,7 @@ impl Limits {
         self.dirty_max.load(Ordering::Relaxed)
     }
 
-    /// When livelists get new parts and are given up.
+    /// The rules for new parts of livelists, and for dropping them.
     pub(crate) fn livelists(&self) -> Rules {
         Rules {
             entries_max: self.livelist_entries.load(Ordering::Relaxed),

@@ -46,7 +46,7 @@ pub(crate) struct Joining {
     pub(crate) distributed: Option<VdevConfig>,
 }
 
-/// A device joined or came back: a resilver (crate `scan`) must write to it what it lacks.
+/// A device joined or came back: a resilver (crate `scan`) must write the blocks that it misses.
 #[must_use = "without a resilver, the device stays behind: give this to `scan::Scans::resilver_joined`"]
 #[derive(Debug)]
 pub struct Joined(pub(crate) ());

@@ -81,7 +81,7 @@ impl State {
 pub(crate) struct Groups {
     state: RankedMutex<State>,
     changed: Condvar,
-    /// Counts what the changes of the open txg take.
+    /// The budget of the changes of the open txg.
     budget: Arc<DirtyBudget>,
     /// Tx holders sync for themselves when the dirty state reaches the limit: txg borders then depend on the
     /// calls alone, not on timing.
@@ -175,7 +175,7 @@ impl Need {
         self.data.saturating_add(self.metadata)
     }
 
-    /// Bytes that must be free beside what others take.
+    /// Bytes that must be free beside those of other transactions.
     fn free(&self) -> u64 {
         let data = self.data.saturating_add(self.reserve);
         data.max(self.cost().saturating_add(self.reserve / 2))
@@ -211,7 +211,7 @@ impl Drop for Tx {
     }
 }
 
-/// Refuses to go on with a request that is interrupted.
+/// Refuses to continue a request that is interrupted.
 fn check_interrupt() -> Result<()> {
     if interrupt::is_wanted() { Err(Error::Interrupted) } else { Ok(()) }
 }
@@ -292,7 +292,7 @@ impl Groups {
         }
     }
 
-    /// Waits until something changed, for a sync above all.
+    /// Waits until the state changes, usually for a sync.
     fn wait_for_sync<'a>(&self, mut state: Locked<'a>) -> Locked<'a> {
         // A running sync may free enough space. Requesting the next sync now would write a small txg.
         if state.open == state.synced.next() {

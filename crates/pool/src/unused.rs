@@ -25,7 +25,7 @@ use crate::{Error, Result, props};
 
 /// Bytes of a device that one step overwrites.
 const WRITTEN_AT_ONCE: u64 = 64 << 20;
-/// Bytes of a device that one step gives back.
+/// Bytes of a device that one step trims.
 const TRIMMED_AT_ONCE: u64 = 4 << 30;
 /// Bytes of one step under a rate limit.
 const TRIMMED_AT_LEAST: u64 = 1 << 20;
@@ -484,7 +484,7 @@ impl Part {
         let start = offset.max(self.treated.next);
         let most = match self.what {
             Treatment::Initialize => WRITTEN_AT_ONCE,
-            // At a limited rate, about what a second brings.
+            // At a limited rate, about the bytes of one second.
             Treatment::Trim if self.treated.parameter > 0 => {
                 self.treated.parameter.clamp(TRIMMED_AT_LEAST, TRIMMED_AT_ONCE)
             }

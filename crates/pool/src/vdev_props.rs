@@ -48,7 +48,7 @@ impl Pool {
         Ok(found)
     }
 
-    /// Sets a property of a vdev, or with `None` takes it away.
+    /// Sets a property of a vdev, or removes it with `None`.
     ///
     /// # Errors
     /// [`Error::NoVdevZap`] for a vdev that has no place for properties; [`Error::LastVdev`]; [`Error::Property`] for a
@@ -127,7 +127,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Gives the root vdev a ZAP, which a feature allows. It is listed with those of the other vdevs.
+    /// Gives the root vdev a ZAP, which a feature allows. The ZAP is listed with those of the other vdevs.
     fn create_root_zap(&mut self) -> Result<()> {
         let mos = &self.inner.mos;
         let list = mos.directory_object("com.delphix:vdev_zap_map")?.ok_or(Error::NoVdevZap)?;

@@ -101,7 +101,7 @@ impl Inner {
         self.events.post(event);
     }
 
-    /// How long a device may be silent before people are told.
+    /// How long a device may be silent before it is reported.
     fn tell_after(&self) -> Duration {
         TELL.min(self.groups.limits.slow_io())
     }

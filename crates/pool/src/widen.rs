@@ -141,7 +141,8 @@ impl Syncing<'_> {
         self.log_internal(&format!("raidz vdev expansion {what}"), &text)
     }
 
-    /// Refuses what cannot be expanded, in the order of OpenZFS. Gives the number of parity columns.
+    /// Refuses a vdev that cannot be expanded, with the checks in the order of OpenZFS. Returns the number of parity
+    /// columns.
     fn check_widening(&self, index: usize, disk: &Arc<dyn Disk>) -> Result<u8> {
         let config = &self.state.config.tree.children[index];
         let VdevKind::Raidz { nparity } = config.kind else { return Err(Error::NotAttachable) };

@@ -54,7 +54,7 @@ pub struct Figures {
     /// Bytes that a checkpoint kept and that are still to be freed.
     #[serde(default)]
     pub discarding: u64,
-    /// A device is being replaced, or a spare gets what it lacks.
+    /// A device is being replaced, or a spare is being filled.
     #[serde(default)]
     pub replaces: bool,
     /// Bytes that are still to be copied from a vdev that is being removed; at least one while that goes on.
@@ -114,7 +114,7 @@ pub struct MemberFigures {
     /// An administrator called it faulty.
     #[serde(default)]
     pub is_faulted: bool,
-    /// It lacks what was written in some txgs.
+    /// It misses some txgs.
     pub is_behind: bool,
 }
 

@@ -30,7 +30,7 @@ pub fn to_file(path: &Path) -> io::Result<File> {
         fs::rename(path, path.with_extension("log.old"))?;
     }
     let file = File::from(private::file(path, OFlags::WRONLY | OFlags::APPEND)?);
-    // The library wants the lock of the standard library.
+    // The library requires the lock of the standard library.
     let writer = std::sync::Mutex::new(Lines(file.try_clone()?));
     let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).try_init();
     Ok(file)

@@ -111,7 +111,7 @@ fn use_small_pages() {
     }
 }
 
-/// Serves a pool until it is told to stop.
+/// Serves a pool until it receives the order to stop.
 ///
 /// # Errors
 /// The pool cannot be opened or exported, or the socket not be made.
@@ -543,7 +543,7 @@ impl Server {
         if let Some(command) = &stop.command {
             pool.set_command(command);
         }
-        // Nobody can reach this process any more to resume the pool.
+        // No client can reach this process any more to resume the pool.
         pool.give_up_writes();
         let ended = if stop.destroy { pool.destroy() } else { pool.export() };
         if let Some(asker) = &asker {

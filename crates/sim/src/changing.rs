@@ -23,7 +23,7 @@ impl Refusals {
     }
 }
 
-/// Txgs in which what was destroyed is freed.
+/// Txgs in which destroyed datasets are freed.
 const TXGS: usize = 4;
 /// Bytes that are written into a new file of each file system.
 const NEW_BYTES: usize = 200 << 10;

@@ -32,7 +32,7 @@ pub fn seeds(usual: u64) -> Range<u64> {
     }
 }
 
-/// Says how to repeat what fails while it is alive.
+/// If a test fails while this lives, it prints how to repeat the failure.
 struct Replay(String);
 
 impl Drop for Replay {

@@ -47,7 +47,7 @@ pub struct Machine {
     pub dirty_max: u64,
     /// Blocks of so many bytes or more are written in pieces.
     pub force_ganging: u64,
-    /// Blocks of what was destroyed that one txg frees.
+    /// Blocks of destroyed datasets that one txg frees.
     pub async_blocks: u64,
     /// When livelists of clones get new parts, and when they are given up.
     pub livelists: LivelistRules,

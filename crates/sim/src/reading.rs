@@ -38,7 +38,7 @@ impl Default for Limits {
 pub struct Report {
     /// The problems, in the order in which they were found.
     pub problems: Vec<String>,
-    /// Files and directories that were met.
+    /// Files and directories that were found.
     pub files: usize,
 }
 

@@ -31,7 +31,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Whether `found` is what this mark promises.
+    /// Whether `found` agrees with this mark.
     pub(crate) fn allows(&self, found: &Tree) -> bool {
         *self.tree == *found || self.logged && self.tree.without_times() == found.without_times()
     }
@@ -294,7 +294,7 @@ impl Story {
         self
     }
 
-    /// Renames, replacing what has the new name.
+    /// Renames a node, and replaces a node that has the new name.
     pub fn rename(&mut self, from: &str, to: &str) -> &mut Story {
         let ((dir, name), (new_dir, new_name)) = (self.place(from), self.place(to));
         self.fs()
@@ -520,7 +520,7 @@ impl Story {
         self
     }
 
-    /// The file system holds what the model holds.
+    /// Asserts that the file system has the contents of the model.
     ///
     /// # Panics
     /// When it does not.

@@ -57,7 +57,7 @@ impl Storage {
         }
     }
 
-    /// `recipe` with what it needs of this pool.
+    /// `recipe` with the parameters of this pool.
     #[must_use]
     pub fn encoding<'a>(&'a self, recipe: Recipe, salt: &'a Salt) -> Encoding<'a> {
         Encoding { recipe, deflate: &self.deflate, salt, guard: Guard::default() }

@@ -71,7 +71,7 @@ impl Buffers {
             free.bytes += len as u64;
             free.by_len.entry(len).or_default().push(buffer);
         } else if let Some(other) = free.by_len.keys().copied().find(|&other| other != len) {
-            // The sizes in use have changed: those of old give way.
+            // The sizes in use have changed: buffers of old sizes are dropped.
             let stale = free.by_len.remove(&other);
             free.bytes -= stale.map_or(0, |stale| (stale.len() * other) as u64);
         }

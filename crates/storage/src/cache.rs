@@ -30,7 +30,7 @@ impl Weighter<Key, Record> for ByBytes {
     }
 }
 
-/// Counts what is thrown out to make room.
+/// Counts the records that are dropped to make room.
 #[derive(Clone, Default)]
 struct Evictions(Arc<AtomicU64>);
 

@@ -17,7 +17,7 @@ use crate::together::{self, Wanted};
 pub(crate) struct Columns<'a> {
     /// By number.
     pub(crate) sides: &'a [Side],
-    /// The whole vdev, also what is not read from.
+    /// The whole vdev, also the leaves that are not read.
     pub(crate) ways: Ways<'a>,
     pub(crate) purpose: Purpose,
     /// Id of the vdev.
@@ -27,7 +27,7 @@ pub(crate) struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Fills `buf` with a column. Gives the number, among the leaves of its side, of the one that gave it.
+    /// Fills `buf` with a column. Returns the number of the leaf that it was read from, among the leaves of its side.
     pub(crate) fn read(&self, column: &Column, buf: &mut [u8]) -> Result<usize, ReadError> {
         self.read_side(&self.sides[column.child], column, buf)
     }

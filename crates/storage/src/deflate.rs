@@ -42,7 +42,7 @@ impl GzipEngine {
     }
 }
 
-/// The choice for a pool, and what each engine made there.
+/// The choice for a pool, and the number of records of each engine there.
 #[derive(Debug, Default)]
 pub struct Deflate {
     /// Place in [`GzipEngine::WORDS`] plus one of what holds for this run, whatever datasets say; 0: nothing does.

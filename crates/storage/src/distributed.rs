@@ -30,7 +30,7 @@ pub(crate) struct Ways<'a> {
     sides: &'a [Side],
 }
 
-/// A device that holds what belongs to a leaf.
+/// A device that holds data of a leaf.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder<'a> {
     pub(crate) device: &'a Leaf,
@@ -354,7 +354,7 @@ mod tests {
                     }
                 }
             }
-            // In the long run every device gives its share.
+            // Over many blocks every device has its share.
             assert!(met.iter().all(|met| met.len() as u64 == spec.children));
             assert_eq!(layout.spare_at(spec.spares, 0), None);
             assert_eq!(layout.spare_at(u64::MAX, 0), None);
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(devices(&holders), [100, second as u64 + 1, 101]);
         let chain: Vec<u64> = holders[1].chain().map(|leaf| leaf.guid).collect();
         assert_eq!(chain, [1000, 1001, second as u64 + 1]);
-        // The first spare lacks the blocks that the second one lacks, but other devices have them.
+        // The first spare misses the blocks that the second one misses, but other devices have them.
         let middle = sides[first].places()[1].as_ref().expect("a leaf");
         middle.health.add_missing(Txg(5), Txg(6));
         assert!(ways.holders(leaf, 0)[1].misses(Txg(5)));

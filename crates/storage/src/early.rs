@@ -17,7 +17,7 @@ use crate::{Recipe, Storage};
 /// Where a block lies: vdev and offset of its one copy.
 type Place = (u32, u64);
 
-/// Blocks written early that no sync has taken or given up yet.
+/// Blocks written early that no sync has kept or freed yet.
 #[derive(Default)]
 pub(crate) struct Early {
     blocks: RankedMutex<Blocks>,

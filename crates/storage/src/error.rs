@@ -61,7 +61,7 @@ pub enum ReadError {
         /// Its id.
         vdev: u32,
     },
-    /// The pool uses something that this build does not read.
+    /// The pool uses a structure that this build does not read.
     #[error("not supported: {0}")]
     Unsupported(NotYet),
 }

@@ -25,7 +25,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Makes what was written to these top-level vdevs durable.
+    /// Makes all writes to these top-level vdevs durable.
     ///
     /// # Errors
     /// The first device that refused.

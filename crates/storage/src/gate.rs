@@ -47,7 +47,7 @@ impl Gate {
         self.writers.read_after_panics()
     }
 
-    /// Waits for those who write, and keeps others out.
+    /// Waits for running writers, and keeps new ones out.
     #[must_use]
     pub fn keep_writers_out(&self) -> WithoutWriters<'_> {
         WithoutWriters { gate: self, _writers: self.writers.write_after_panics() }
@@ -55,7 +55,7 @@ impl Gate {
 }
 
 impl WithoutWriters<'_> {
-    /// Waits for those who read, and keeps others out.
+    /// Waits for running readers, and keeps new ones out.
     #[must_use]
     pub fn keep_readers_out(&self) -> Alone<'_> {
         Alone { _readers: self.gate.readers.write_after_panics() }

@@ -96,7 +96,7 @@ impl Storage {
         for dva in block.copies().filter(|dva| !dva.gang) {
             for replica in self.replicas_of(&dva, block.physical_birth()) {
                 if self.is_stale(&dva, replica, block.physical_birth()) {
-                    // A resilver writes what the device missed.
+                    // A resilver writes the blocks that the device missed.
                     continue;
                 }
                 match self.reader().read_copy(block, dva, replica, depth, &mut found) {

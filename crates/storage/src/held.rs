@@ -45,7 +45,7 @@ impl HeldBlocks {
         self.0.lock()
     }
 
-    /// From now on `payload` is what will be written for `dva`.
+    /// From now on, `payload` is the data for `dva`.
     pub(crate) fn hold(&self, dva: Dva, payload: Payload) {
         let mut held = self.lock();
         let before = held.remove(&place(dva)).and_then(Held::last);

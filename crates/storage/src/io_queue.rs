@@ -37,7 +37,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Writes, and keeps what was written until it is flushed.
+    /// Writes the data, and keeps it until it is flushed.
     fn run(self, shared: &Shared) -> Result<(), WriteError> {
         let Shared { suspension, tree, .. } = shared;
         suspension.attempt(|| tree.write(self.vdev, &self.leaf, || self.write_twice()))?;
@@ -118,7 +118,7 @@ struct Shared {
     flight: RankedMutex<Flight>,
     /// Wakes threads that write: there is something to do, or an end.
     work: Condvar,
-    /// Wakes those who wait for room, or for all writes.
+    /// Wakes threads that wait for room, or for all writes.
     landed: Condvar,
     deflate: Arc<Deflate>,
     suspension: Arc<Suspension>,
@@ -130,7 +130,7 @@ impl Shared {
         self.flight.lock()
     }
 
-    /// Tells whom it concerns whether the disks keep up.
+    /// Reports whether the disks keep up.
     fn tell(&self, flight: &Flight) {
         self.deflate.set_saturated(flight.bytes > SATURATED);
     }

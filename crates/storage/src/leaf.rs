@@ -21,7 +21,7 @@ pub struct Leaf {
     pub disk: Arc<dyn Disk>,
     /// The counts of requests to the device.
     pub meter: Arc<Meter>,
-    /// Whether it takes part, and what it missed.
+    /// Whether the leaf takes part, and the txgs that it missed.
     pub health: Arc<Health>,
     pub(crate) unflushed: Arc<Unflushed>,
     /// Which distributed spare of its vdev it is.

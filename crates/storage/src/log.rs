@@ -40,7 +40,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Leaves out what the pool can do without.
+    /// Leaves out devices that the pool can do without.
     fn write_log_part(
         &self,
         vdev: u32,

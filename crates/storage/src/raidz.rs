@@ -128,7 +128,7 @@ struct Run {
     columns: Vec<usize>,
 }
 
-/// The columns of a woven block by what can be read at once.
+/// The columns of a woven block, in groups that can be read at once.
 fn runs(map: &Map) -> Vec<Run> {
     let mut order: Vec<usize> =
         (0..map.columns.len()).filter(|column| map.columns[*column].len > 0).collect();
@@ -216,7 +216,7 @@ impl<'a> Stripe<'a> {
         }
     }
 
-    /// Takes what leaf `leaf` of its side gave of a column.
+    /// Takes the data of a column that leaf `leaf` of its side returned.
     fn keep(&mut self, column: usize, mut bytes: Vec<u8>, leaf: usize) {
         // Only zeros belong behind the data of the block.
         let behind = &mut bytes[self.map.columns[column].filled as usize..];

@@ -35,7 +35,7 @@ thread_local! {
 }
 
 impl Storage {
-    /// As [`Reader::read`] for somebody who waits.
+    /// As [`Reader::read`], for a caller that waits.
     ///
     /// # Errors
     /// As [`Reader::read`].
@@ -79,7 +79,7 @@ impl Storage {
         replicas
     }
 
-    /// Whether the device of this replica may lack what was born in `birth`.
+    /// Whether the device of this replica may miss blocks born in `birth`.
     pub(crate) fn is_stale(&self, dva: &Dva, replica: usize, birth: Txg) -> bool {
         self.vdevs().top_of(dva).is_ok_and(|top| top.spread().is_none() && top.is_stale(replica, birth))
     }

@@ -214,7 +214,7 @@ impl<'a> Stripes<'a, '_> {
         takers
     }
 
-    /// A column as a device has it that lacks nothing.
+    /// A column, read from a complete device.
     fn read(&self, column: usize) -> Option<Payload> {
         let Column { offset, len, .. } = *self.column(column);
         let holders = self.side(column).leaves().flat_map(|leaf| self.ways.holders(leaf, offset));

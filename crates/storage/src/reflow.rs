@@ -38,7 +38,7 @@ pub enum Obstacle {
     /// The first sectors do not fit into the boot areas of its devices.
     #[error("its boot areas do not suit it")]
     NoScratch,
-    /// A device refused to give what it holds.
+    /// A device could not be read.
     #[error(transparent)]
     Unreadable(#[from] Arc<ReadError>),
     /// A device failed while sectors were written to it.
@@ -192,7 +192,7 @@ impl Storage {
         self.io().submit(Job { vdev, leaf, offset, buffers, len, submitted })
     }
 
-    /// Waits for what was submitted, and makes it durable.
+    /// Waits for all submitted writes, and makes them durable.
     fn settle(&self, vdev: u32) -> Result<Result<(), Obstacle>, WriteError> {
         self.io().drain()?;
         self.flush()?;

@@ -13,7 +13,7 @@ use crate::gang::{GANG_DEPTH_MAX, deeper};
 use crate::vdev::Shape;
 use crate::{Leaf, ReadError, Reader, Storage, TopVdev, WriteError};
 
-/// A copy that a device lacks, and what belongs there.
+/// A copy that a device misses, and the right data.
 #[derive(Clone, Debug)]
 pub struct Missed {
     dva: Dva,
@@ -89,9 +89,9 @@ impl Storage {
         Ok(places.into_iter().map(of).collect())
     }
 
-    /// The replicas at `dva` on devices that take writes and may lack what was born in `birth`.
+    /// The replicas at `dva` on writable devices that may miss blocks born in `birth`.
     fn lacking(&self, dva: &Dva, birth: Txg) -> Vec<(Dva, usize)> {
-        // Of what was moved its birth does not tell when it was copied. The places that differ are found when it is written.
+        // The birth of a moved block does not show when it was copied. The write finds the places that differ.
         if let Ok(Some(places)) = self.moved(dva, dva.asize) {
             let may_lack = |leaf: &Leaf| !leaf.health.missing().is_empty();
             let tops = places.iter().filter_map(|place| self.vdevs().top_of(place).ok());

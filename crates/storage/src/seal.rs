@@ -13,9 +13,9 @@ use crate::{Payload, Record};
 /// How a block of an encrypted dataset is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Sealed: nobody reads it without the keys.
+    /// Encrypted: it cannot be read without the keys.
     Sealed(Content),
-    /// It can be read; its code shows who wrote it.
+    /// It can be read; its authentication code shows who wrote it.
     Authenticated,
     /// Its code covers the codes of all blocks below.
     Parent,
@@ -24,7 +24,7 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// That of a block of this type at this level.
+    /// The protection of a block of this type at this level.
     #[must_use]
     pub fn of(object_type: ObjectType, level: u8) -> Protection {
         match object_type {
@@ -36,7 +36,7 @@ impl Protection {
         }
     }
 
-    /// Whether a block needs something to be sealed with.
+    /// Whether a block needs parameters for its encryption.
     #[must_use]
     pub const fn is_sealed(self) -> bool {
         matches!(self, Protection::Sealed(_))
@@ -48,7 +48,7 @@ impl Protection {
 pub struct Guard<'a> {
     /// The keys of the dataset.
     pub keys: Option<&'a DatasetKeys>,
-    /// With what this block is sealed: for no other one.
+    /// The parameters for the encryption of this block, and of no other one.
     pub sealing: Option<Sealing>,
 }
 

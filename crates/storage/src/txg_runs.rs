@@ -94,7 +94,7 @@ impl TxgRuns {
     /// In how many of `sets` the txg is that is in the most of them.
     #[must_use]
     pub fn most_at_once(sets: &[Arc<TxgRuns>]) -> usize {
-        // At one txg a run that ends comes before one that begins.
+        // At the same txg, the end of a run comes before the beginning of another.
         let edges = sets.iter().flat_map(|set| &set.0).flat_map(|&(from, to)| [(from, 1), (to, -1)]);
         let mut edges: Vec<(u64, isize)> = edges.collect();
         edges.sort_unstable();

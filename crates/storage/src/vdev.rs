@@ -198,7 +198,7 @@ impl TopVdev {
         one.map(Some).into_iter().chain(many.iter().chain(of_sides).map(Option::as_ref))
     }
 
-    /// Which devices hold what belongs to a leaf.
+    /// The devices that hold the data of each leaf.
     pub(crate) fn ways(&self) -> Ways<'_> {
         match &self.shape {
             Shape::Parity { layout, sides } => Ways::new(layout, sides),
@@ -268,7 +268,7 @@ impl TopVdev {
         self.places().enumerate().filter(|(_, leaf)| leaf.is_none()).map(|(number, _)| number).collect()
     }
 
-    /// The replicas whose devices are there. Those of leaves that may lack a block born in `birth` come last.
+    /// The replicas whose devices are there. Those of leaves that may miss a block born in `birth` come last.
     pub(crate) fn replicas_of(&self, birth: Txg) -> Vec<usize> {
         let Shape::Mirror(children) = &self.shape else { return vec![0] };
         let there = |child: &usize| children[*child].is_some();
@@ -520,7 +520,7 @@ mod tests {
             }
             assert_eq!(order(0), [1, 2, 0]);
             assert_eq!(order(4 << 20), [2, 1, 0]);
-            // Even so, it is asked before one that lacks the block or failed.
+            // Even so, it is read before a leaf that misses the block or failed.
             leaves[2].health.add_missing(Txg(7), Txg(8));
             assert_eq!(order(4 << 20), [1, 0, 2]);
             leaves[1].health.fail("it refused a write".into(), Txg(9));

@@ -20,7 +20,7 @@ use crate::{Leaf, Purpose, ReadError, Reader, Storage, WriteError};
 pub struct Verified {
     /// The copies that are damaged or could not be read.
     pub bad: Vec<BadCopy>,
-    /// No copy is good: what the block held cannot be read.
+    /// No copy is good: the content of the block is lost.
     pub lost: bool,
     /// Bytes looked at.
     pub bytes: u64,
@@ -62,7 +62,7 @@ impl Reader<'_> {
         found
     }
 
-    /// Whether what `block` holds can be read.
+    /// Whether the content of `block` can be read.
     fn verify(&self, block: &Block, depth: u32, all: &mut Verified) -> bool {
         let (mut raw, mut good) = (Vec::new(), false);
         let mut members = None;

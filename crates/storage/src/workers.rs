@@ -20,7 +20,7 @@ pub enum Caller {
     Waits,
 }
 
-/// A fixed set of threads, shared by all who compute in a pool.
+/// A fixed set of threads, shared by all work of a pool.
 pub struct Workers {
     threads: rayon::ThreadPool,
 }

@@ -197,7 +197,7 @@ impl Tables {
         Ok(number)
     }
 
-    /// Stores the attributes of `object`, whose bonus is for them.
+    /// Stores the attributes of `object` in its bonus and spill block.
     fn store(&self, object: &Arc<Object>, tx: &Tx, znode: &Znode) -> Result<()> {
         let head = object.head();
         let capacity = dnode::bonus_capacity(head.slots.into(), head.nblkptr.into(), false);

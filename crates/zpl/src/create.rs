@@ -134,7 +134,7 @@ pub(crate) struct NewDnode {
     pub block_size: u32,
 }
 
-/// A new node and its name, whose attributes are known.
+/// A new node with its name and its attributes.
 struct NewEntry<'a> {
     name: &'a [u8],
     znode: Znode,

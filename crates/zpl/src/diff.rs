@@ -24,7 +24,7 @@ const DEPTH_MAX: usize = 1 << 12;
 
 /// Stands for the path of a file that has no name any more but is still open.
 const DELETED: &[u8] = b"(on_delete_queue)";
-/// Stands for the name of a directory of extended attributes.
+/// The name that is shown for a directory of extended attributes.
 const XATTR_DIR: &[u8] = b"<xattrdir>";
 
 /// How an object changed. Paths begin with a slash.

@@ -56,7 +56,7 @@ struct Written<'a> {
     offset: u64,
     data: &'a [u8],
     times: Times,
-    /// Whether a program was told that it is written.
+    /// Whether the write was acknowledged to a program.
     reach: Reach,
 }
 

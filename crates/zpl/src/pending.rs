@@ -63,7 +63,7 @@ impl Pending {
         self.freed_in.fetch_max(txg.0, Ordering::AcqRel);
     }
 
-    /// Whether something was freed since `synced`.
+    /// Whether space was freed since `synced`.
     pub(crate) fn frees_since(&self, synced: Txg) -> bool {
         self.freed_in.load(Ordering::Acquire) > synced.0
     }

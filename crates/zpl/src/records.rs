@@ -150,7 +150,7 @@ pub(crate) fn read_blocks(
         let within = (from - blkid * block) as usize..(to - blkid * block) as usize;
         (within, (from - offset) as usize..(to - offset) as usize)
     };
-    // No other thread is woken for what is in memory.
+    // For data in memory no other thread is woken.
     let mut on_disk = Vec::new();
     for blkid in blkids {
         let (within, place) = part(blkid);

@@ -12,7 +12,7 @@ const COPY_STEP: u64 = 4 << 20;
 /// Free space asked for by a preallocation, in percent of its length, as in OpenZFS.
 const RESERVE_PERCENT: u64 = 110;
 
-/// What [`Filesystem::seek`] looks for.
+/// The target of [`Filesystem::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// `SEEK_DATA`

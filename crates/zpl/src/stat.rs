@@ -99,7 +99,7 @@ pub struct Stat {
     pub flags: u64,
     /// Project.
     pub projid: u64,
-    /// Txg of creation: tells objects of the same number apart.
+    /// Txg of creation: it distinguishes objects with the same number.
     pub generation: u64,
     /// There are unsynced changes, so `blocks` is out of date.
     pub dirty: bool,

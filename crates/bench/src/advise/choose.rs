@@ -114,7 +114,7 @@ pub enum Reason {
     GivesUpEarly,
     /// Nothing compresses, so the base.
     OnlyCostsTime,
-    /// The base: what is smaller takes too long.
+    /// The base, because every smaller candidate takes too long.
     Base,
     /// Smaller, and no slower.
     Free,

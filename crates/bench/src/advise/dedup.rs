@@ -304,7 +304,7 @@ fn told(counted: Counted, recordsize: u64, ratio: f64, entries: f64, tables: [Fi
     }
 }
 
-/// The hash that records are told apart by.
+/// The hash by which records are compared.
 pub(crate) fn hash(record: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(record);

@@ -25,7 +25,7 @@ use crate::{Result, Watch};
 /// Shorter pieces cost more reading time than they are worth.
 const PIECE_MIN: u64 = 128 << 10;
 
-/// A sample, and what some of the settings make of it.
+/// A sample, and the results of some of the settings on it.
 pub(crate) struct Group {
     /// Numbers of the settings.
     pub(crate) numbers: Vec<usize>,

@@ -38,7 +38,7 @@ use super::encode::Setting;
 use super::seen::{Sampled, Seen, sums};
 use super::strata::{Strata, Stratum};
 
-/// Relative error of what is computed, not sampled.
+/// Relative error of computed values, which are not sampled.
 const MODEL: f64 = 0.002;
 /// Relative error of the sizes of metadata.
 const METADATA: f64 = 0.1;

@@ -40,7 +40,7 @@ pub struct Material {
     pub(crate) short_folders: u64,
     /// Bytes of all files, known holes left out.
     pub(crate) bytes: u64,
-    /// Those of the files that are remembered.
+    /// Bytes of the files that are remembered.
     remembered: u64,
     /// Files, those that are not remembered too.
     pub(crate) file_count: u64,

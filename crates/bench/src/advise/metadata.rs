@@ -32,7 +32,7 @@ const COPIES: f64 = 2.0;
 pub(crate) struct Metadata {
     pub(crate) files: f64,
     pub(crate) folders: f64,
-    /// Those of them that their pointers hold.
+    /// Folders among them that fit into their block pointers.
     pub(crate) short_folders: f64,
     /// Files with more than one record, by the size of records: they have blocks of pointers of their own.
     pub(crate) long_files: Vec<(u64, f64)>,

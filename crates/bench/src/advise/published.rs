@@ -50,7 +50,7 @@ pub struct TableAdvice {
 pub struct TableRow {
     /// As the table calls it.
     pub compression: String,
-    /// Bytes of a record, where the table tells.
+    /// Bytes of a record, if the table has them.
     pub recordsize: Option<u64>,
     /// Original size over size on disk.
     pub ratio: f64,
@@ -67,7 +67,7 @@ pub struct TablePick {
     pub goal: Goal,
     /// The setting, as the table calls it.
     pub compression: String,
-    /// Bytes of a record, where the table tells.
+    /// Bytes of a record, if the table has them.
     pub recordsize: Option<u64>,
     /// Why.
     pub why: String,
@@ -136,7 +136,7 @@ struct Scale {
     original: f64,
 }
 
-/// A row as something to choose; `None` if it has no size.
+/// A row as a candidate for the choice; `None` if it has no size.
 fn candidate((compression, recordsize): &Key, row: &Row, scale: &Scale) -> Option<Candidate> {
     let Scale { cores, machine, bytes, original } = *scale;
     // Of several data sets the sizes count, since ratios of different amounts have no mean.

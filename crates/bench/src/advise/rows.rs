@@ -294,7 +294,7 @@ impl Whole<'_> {
         kinds
     }
 
-    /// Whether what makes most things smaller was asked for.
+    /// Whether the settings that make most data smaller were asked for.
     fn tried_hard(&self) -> bool {
         let hard = |name: &str| {
             name.starts_with("gzip") || name.starts_with("zstd") && !name.starts_with("zstd-fast")

@@ -14,7 +14,7 @@ const NO_DIFFERENCE: f64 = 0.01;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// Nobody said it: it is the usual one.
+    /// Not given: the usual value is assumed.
     #[default]
     Assumed,
     /// The user gave it.
@@ -56,7 +56,7 @@ pub struct Now {
     pub predicted_bytes: Option<f64>,
     /// Bytes that this saves, or costs if it is negative.
     pub saved_bytes: Option<f64>,
-    /// The same as a part of what it takes now.
+    /// The saved bytes as a part of the present size.
     pub saved_part: Option<f64>,
     /// Half of the interval that holds `predicted_bytes` with 95 %, as a part of it.
     pub half_width: f64,

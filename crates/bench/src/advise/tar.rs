@@ -104,7 +104,7 @@ impl<'a> Tar<'a> {
         Ok(Header::Other)
     }
 
-    /// Takes up what a pax header says of the next file.
+    /// Reads the values that a pax header gives for the next file.
     fn extend(&mut self, data: &[u8]) {
         for (key, value) in pax(data) {
             match key {

@@ -1,4 +1,4 @@
-//! Lying bars in groups, against what they are compared with.
+//! Horizontal bars in groups, with the value that they are compared with.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};

@@ -100,7 +100,7 @@ fn stroke(area: &Area<'_>, points: &[(i32, i32)], index: usize, color: RGBColor)
     Ok(())
 }
 
-/// A mark whose form tells lines apart.
+/// A mark whose shape distinguishes the lines.
 fn sign(area: &Area<'_>, (x, y): (i32, i32), index: usize, color: RGBColor) -> Drawn {
     match index % 4 {
         0 => area.draw(&Circle::new((x, y), 4, color.filled()))?,

@@ -45,7 +45,7 @@ const NAMES: [(&str, &str, &str); 9] = [
 /// The library knows no dashes: these opacities become dashes, the first a line without.
 const DASHES: [(f64, &str); 3] =
     [(1.0, ""), (0.991, " stroke-dasharray=\"7 4\""), (0.992, " stroke-dasharray=\"2 4\"")];
-/// Plotters draws text a little smaller than it is told.
+/// Plotters draws text a little smaller than the given size.
 const TEXT_SCALE: f64 = 1.24;
 /// Width of a character over its height, on average.
 const GLYPH: f64 = 0.56;

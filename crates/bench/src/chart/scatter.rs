@@ -1,4 +1,4 @@
-//! Named points, and the border of what nothing beats.
+//! Named points, and the line of the points that no other one beats.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};

@@ -41,7 +41,7 @@ pub struct Report {
     pub version: String,
     /// One per configuration.
     pub runs: Vec<Run>,
-    /// The same data as streams, beside what records make of it.
+    /// The same data compressed as streams, beside the results with records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<Stream>,
     /// Notes that a reader needs about the figures, such as that the machine was busy.
@@ -56,7 +56,7 @@ pub struct Report {
     /// Bytes from which on a writer must be waiting for the device, as computed from the rates measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee_bytes: Option<u64>,
-    /// The figures somebody published, to stand beside these.
+    /// Published figures, to be shown beside these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Grid>,
     /// The setting to use.

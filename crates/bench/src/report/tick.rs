@@ -13,7 +13,7 @@ pub struct Tick {
     pub phase: String,
     /// Programs, in percent of the time of all processors.
     pub user: f64,
-    /// The kernel, interrupts and what the hypervisor took.
+    /// The kernel, interrupts, and time that the hypervisor took.
     pub system: f64,
     /// Nothing to do.
     pub idle: f64,

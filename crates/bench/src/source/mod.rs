@@ -71,7 +71,7 @@ impl Source {
         Source { entries: Vec::new(), bytes: 0, in_memory: false, notes: Vec::new() }
     }
 
-    /// The same data; what is in memory is shared.
+    /// The same data; bytes in memory are shared.
     pub(crate) fn view(&self) -> Source {
         Source {
             entries: self.entries.clone(),

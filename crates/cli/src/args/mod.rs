@@ -34,7 +34,7 @@ pub struct Choice {
 pub enum Argument {
     /// The option is a switch.
     None,
-    /// Nothing; the option stands for every pool.
+    /// No argument; the option means every pool.
     NoneForEveryPool,
     /// Names of properties, or assignments to them.
     Property,

@@ -31,7 +31,7 @@ impl Shown {
         Shown { text: "-".to_owned(), human: "-".to_owned(), value: None, source: Source::None }
     }
 
-    /// A text, which is also what it is sorted by.
+    /// A text, by which it is also sorted.
     pub(super) fn text(text: String, source: Source) -> Shown {
         Shown { human: text.clone(), value: Some(Value::Text(text.clone())), text, source }
     }

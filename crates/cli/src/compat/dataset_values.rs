@@ -101,7 +101,7 @@ impl Offered<'_> {
         if (self.enabled)(feature) { Ok(()) } else { Err(PropertyError::NeedsFeature) }
     }
 
-    /// Refuses what pools have from `version` on.
+    /// Refuses a value that pools have only from `version` on.
     fn needs_version(&self, version: u64) -> Result<(), PropertyError> {
         if self.version >= version { Ok(()) } else { Err(PropertyError::NeedsFeature) }
     }

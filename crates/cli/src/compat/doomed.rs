@@ -172,7 +172,7 @@ impl Doomed {
             }
         }
         let own = self.snapshots.iter().map(|snapshot| snapshot.name.clone());
-        // Those whose destruction waited for clones went with these.
+        // Snapshots whose destruction waited for these clones are gone, too.
         let own: Vec<String> = own.filter(|snapshot| pool.dataset(snapshot).is_ok()).collect();
         if !own.is_empty() {
             let destroy = || mounting::destroy_snapshots(call, pool, &own, false);

@@ -78,7 +78,7 @@ pub fn object(event: &Event, internal: bool) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-/// A call of the kernel module: what it was given and what it gave back. The text ends with a line feed, as in OpenZFS.
+/// A call of the kernel module: its input and its output. The text ends with a line feed, as in OpenZFS.
 fn ioctl(date: &str, name: &str, record: &NvList) -> String {
     let elapsed = match record.get("elapsed_ns") {
         Some(NvValue::Int64(nanos)) => format!("({}ms) ", nanos / 1_000_000),

@@ -21,7 +21,7 @@ const TRIES: usize = 3;
 pub(super) enum Deed<'a> {
     /// They are loaded, from elsewhere than `keylocation` says if so told.
     Load(Option<&'a str>),
-    /// They are compared with what they are to open.
+    /// Checks whether the keys are right.
     Verify(Option<&'a str>),
     Unload,
 }

@@ -126,7 +126,7 @@ impl KeyWords {
         Ok(NewKey { format, location, iterations: self.iterations })
     }
 
-    /// Whether they say only what `zfs change-key` takes.
+    /// Whether all words are words that `zfs change-key` takes.
     #[must_use]
     pub fn are_of_a_key_alone(&self) -> bool {
         self.encryption.is_none()

@@ -122,7 +122,7 @@ pub fn destroy_snapshots(call: &Call, pool: &Pool, names: &[String], defer: bool
     done
 }
 
-/// Datasets were destroyed, perhaps: what served them ends.
+/// Ends the mounts and exports of datasets that were possibly destroyed.
 pub fn destroyed(call: &Call) {
     if let Some(live) = call.live() {
         live.destroyed();
@@ -168,7 +168,7 @@ pub fn promote(call: &Call, pool: &Pool, clone: &str) -> pool::Result<()> {
     Ok(())
 }
 
-/// Renames snapshots, and tells the mounts.
+/// Renames snapshots, and notifies the mounts.
 ///
 /// # Errors
 /// Those of [`Pool::rename_snapshots`].
@@ -318,7 +318,7 @@ pub fn kind_of(values: &[(String, Option<Value>)]) -> Option<Kind> {
     let value_of = |wanted: &str| values.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
     match (value_of("mountpoint"), value_of("canmount")) {
         (Some(_), _) => Some(Kind::Mountpoint),
-        // Without a value, the one that was received counts.
+        // Without a value, the received value counts.
         (None, Some(None | Some(Value::Number(0)))) => Some(Kind::CanMount),
         _ => None,
     }

@@ -31,7 +31,7 @@ impl Naming {
         }
     }
 
-    /// The options that say what `other` does not say.
+    /// The options of this one that `other` does not have.
     pub fn options_beyond(self, other: Naming) -> impl Iterator<Item = &'static str> {
         let all = [
             ("-g", self.guids && !other.guids),

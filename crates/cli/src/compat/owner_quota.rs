@@ -18,7 +18,7 @@ use crate::suggest;
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
-/// Whose space: users, groups or projects.
+/// The kind of the owner: users, groups or projects.
 pub const fn owner_of(owner: Owner) -> zpl::Owner {
     match owner {
         Owner::User => zpl::Owner::User,
@@ -89,7 +89,7 @@ pub fn name_of(owner: Owner, id: u64) -> Option<String> {
     seek(owner, &id.to_string(), |_, found| found == id).map(|(name, _)| name)
 }
 
-/// The number that `who` stands for: a name, or digits. Projects have numbers only.
+/// The number for `who`, which is a name or digits. Projects have numbers only.
 pub fn id_of(owner: Owner, who: &str) -> Option<u64> {
     let digits = !who.is_empty() && who.bytes().all(|b| b.is_ascii_digit());
     if digits {

@@ -163,7 +163,7 @@ impl VdevView {
         self.kind == VdevKind::Indirect.as_str()
     }
 
-    /// Gives leaves the states in which the process that holds the pool has them, and the vdevs above them what follows.
+    /// Gives leaves their states in the process that holds the pool, and the vdevs above them the states that follow.
     fn judge(&mut self, members: &BTreeMap<u64, MemberFigures>, naming: Naming) {
         if let Some(member) = members.get(&self.guid.0) {
             let was_absent = self.state == State::Unavail;
@@ -214,7 +214,7 @@ impl VdevView {
         self.children.iter().for_each(|child| child.walk(each));
     }
 
-    /// Gives leaves the sizes of their devices; those of devices that are not in `sizes` are asked for.
+    /// Gives leaves the sizes of their devices. Devices that are not in `sizes` are opened for it.
     fn measure(&mut self, sizes: &BTreeMap<u64, u64>) {
         if self.is_leaf() && self.state == State::Online {
             let open = |path: &String| FileDisk::open(path.as_ref(), Access::Peek).ok();
@@ -488,7 +488,7 @@ fn tops<'a>(
     vdevs
         .filter(|vdev| vdev.kind != VdevKind::Hole)
         .map(|vdev| {
-            // Labels do not say what else a vdev may be for.
+            // Labels have no other class of a vdev.
             let class = match vdev.top.as_ref().is_some_and(|top| top.is_log) {
                 true => Class::Log,
                 false => Class::Normal,

@@ -35,7 +35,7 @@ pub fn asked(size: &str, sparse: bool) -> Result<Asked, Failure> {
     Ok(Asked { size, sparse })
 }
 
-/// The assignment that `-b` stands for.
+/// The assignment that `-b` means.
 ///
 /// # Errors
 /// It is no size.

@@ -146,7 +146,7 @@ struct Subject<'a> {
     own: &'a Assignments,
 }
 
-/// Asks for a key of its own. Gives user properties, too, that are set with it.
+/// Asks for a key of the dataset's own. Returns also the user properties that are set with it.
 fn own_key(
     subject: &Subject,
     call: &Typed<Options>,

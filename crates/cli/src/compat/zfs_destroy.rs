@@ -114,7 +114,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     session.finish().and(done)
 }
 
-/// Says what is, or would be, destroyed.
+/// Prints the names that are, or would be, destroyed.
 fn announce(call: &Typed<Options>, console: &mut Console, name: &str, verbose: &str) -> Result<(), Failure> {
     let _args = &call.args;
     if call.options.parsable {

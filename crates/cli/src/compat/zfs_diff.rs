@@ -131,7 +131,7 @@ fn compare(
     let (old, new) = (open(from)?, open(to)?);
     let to_fs = target.name.split('@').next().unwrap_or(to);
     let touched = Sender::new(pool).touched(&source, new.dataset()).map_err(|error| match &error {
-        // A later snapshot of the same, or something of another line.
+        // A later snapshot of the same file system, or a dataset of another lineage.
         pool::Error::NotEarlier(_) if to_fs == fs => {
             Failure::refused(format!("{CANNOT}: ")).hint(format!("   {NOT_EARLIER}"))
         }

@@ -28,7 +28,7 @@ pub static COMMAND: Command = Command {
 /// The options of the commands for holds of snapshots.
 #[derive(Clone, Copy)]
 pub struct Options {
-    /// Also to those of the same name below.
+    /// Also the snapshots of the same name below.
     pub recursive: bool,
     /// A hold is taken off, not put on.
     pub release: bool,
@@ -75,7 +75,7 @@ fn change_one(call: &Call, name: &str, tag: &str, how: Options) -> Result<(), Fa
     let done = pool.dataset(name).map_err(|error| dataset_failure(name, &error)).and_then(|_| {
         let all = with_those_below(pool, name, recursive);
         if release {
-            // One whose destruction waits for this goes with it.
+            // A snapshot whose destruction waits for this release is destroyed with it.
             mounting::letting_go(call, &all);
         }
         let done = if release { pool.release(&all, tag) } else { pool.hold(&all, tag) };

@@ -26,7 +26,7 @@ pub fn of_mounting(pools: Vec<String>, around: &Surroundings) -> Vec<Turn> {
     turns(pools, places.into_iter().map(|(_, dataset)| dataset))
 }
 
-/// Unmounting: what was mounted last comes first.
+/// The order of unmounting: the last mount comes first.
 pub fn of_unmounting(pools: Vec<String>, around: &Surroundings) -> Vec<Turn> {
     let mounted = open::mounted_by(&pools, around).into_iter().rev().map(|mount| mount.dataset);
     turns(pools, mounted)

@@ -154,7 +154,7 @@ struct Asked<'a> {
     task: Task,
     /// The project id; without one, that of each operand.
     wanted: Option<u64>,
-    /// Folders themselves, not what is in them.
+    /// Folders themselves, not their contents.
     alone: bool,
     /// All that is in folders.
     recursive: bool,

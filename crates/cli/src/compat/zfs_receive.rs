@@ -319,7 +319,7 @@ impl Receive<'_> {
             let info = pool.dataset(&fs).map_err(failed)?;
             let is_clone = pool.reading().origin_of(&info).map_err(failed)?.is_some();
             let Some(here) = pool.encryption(&info).map_err(failed)?.filter(|_| !is_clone) else { continue };
-            // The top keeps a key of its own that it got.
+            // The top keeps the key of its own that it got.
             if (here.root == fs) != is_root && (is_root || !is_top) {
                 pool.set_key_root(fs.clone(), is_root).map_err(failed)?;
             }

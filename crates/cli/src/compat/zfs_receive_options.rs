@@ -1,4 +1,4 @@
-//! The options of `zfs receive`, and what they mean together.
+//! The options of `zfs receive`, and their meaning together.
 
 /// The options of `zfs receive`.
 pub(super) struct Options {

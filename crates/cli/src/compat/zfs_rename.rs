@@ -85,7 +85,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if from.contains('#') {
         return Err(Action::Open(from).failed(NameError::BookmarkUnexpected));
     }
-    // Parents and mounts are those of file systems.
+    // Only file systems and volumes have parents and mounts.
     let checked = match call.options.in_place || call.options.parents {
         true => names::check_kind(from, DatasetKind::Filesystem),
         false => names::check(from).map(drop),

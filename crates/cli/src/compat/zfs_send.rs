@@ -316,7 +316,7 @@ fn source_name(snapshot: &str, word: &str) -> String {
     }
 }
 
-/// `-s`: what is left out of a package.
+/// `-s`: warns of the datasets that are left out of a package.
 fn warn(pool: &Pool, console: &mut Console, order: &Order) -> Result<(), Failure> {
     let Some(package) = order.package.as_ref().filter(|package| package.skip_missing) else { return Ok(()) };
     let leaf = order.snapshot.split_once('@').map_or("", |(_, leaf)| leaf);

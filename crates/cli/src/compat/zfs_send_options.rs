@@ -1,4 +1,4 @@
-//! The options of `zfs send`, and what they mean together.
+//! The options of `zfs send`, and their meaning together.
 
 /// The options of `zfs send`.
 pub(super) struct Options {

@@ -214,7 +214,7 @@ impl Change<'_> {
         let is_alone = self.call.live().is_none();
         if waits || is_alone {
             let pool = session.pool();
-            // A scrub follows a rebuild; nobody asked to wait for that.
+            // A scrub follows a rebuild; the user did not ask to wait for the scrub.
             let done = pool.wait_rebuild();
             let is_scrubbing = pool.scan().is_ok_and(|scan| scan.is_some_and(|it| it.scan.is_scrubbing()));
             let done = done.and_then(|()| if is_alone || !is_scrubbing { pool.wait_scrub() } else { Ok(()) });
@@ -246,7 +246,7 @@ pub(super) fn wait_widened(session: &Session, is_alone: bool) -> pool::Result<()
     Ok(())
 }
 
-/// Says what failed, and ends as OpenZFS does there.
+/// Prints the failure, and ends as OpenZFS does there.
 pub(super) fn negative(console: &mut Console, done: Result<(), Failure>) -> Result<(), Failure> {
     match done {
         Err(failure @ Failure::Refused(_)) => {

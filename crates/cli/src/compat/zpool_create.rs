@@ -309,7 +309,7 @@ fn unmake(guid: Guid, devices: &[PathBuf], console: &mut Console) {
     }
 }
 
-/// Opens the devices, so that nobody else takes them.
+/// Opens the devices, so that no other process takes them.
 pub(super) fn open_all(paths: &[PathBuf]) -> pool::Result<Vec<Arc<dyn Disk>>> {
     let open = |path: &PathBuf| -> pool::Result<Arc<dyn Disk>> {
         Ok(Arc::new(pool::open_disk(path, Access::ReadWrite { exclusive: true })?))
@@ -403,7 +403,7 @@ fn check_mountpoint(altroot: Option<&str>, property: Option<&str>, name: &str) -
     let inside = match property {
         None => format!("/{name}"),
         Some(path) if path.starts_with('/') => path.to_owned(),
-        // `none` and `legacy`; what is nonsense is told of with the other properties.
+        // `none` and `legacy`; an invalid value is reported with the other properties.
         Some(_) => return Ok(()),
     };
     let place = match altroot.map(|root| root.trim_end_matches('/')) {
@@ -424,7 +424,7 @@ fn check_mountpoint(altroot: Option<&str>, property: Option<&str>, name: &str) -
 enum Use {
     /// It is part of a pool that is imported.
     Firm(String),
-    /// It holds something that `-f` gives up.
+    /// It has contents that `-f` overwrites.
     Overridable(String),
 }
 
@@ -453,7 +453,7 @@ fn use_of(disk: &FileDisk, known: &[KnownPool], call: &Call) -> Result<Option<Us
     Ok(filesystem_on(disk).map(contained))
 }
 
-/// Whether a device belongs to somebody already.
+/// Whether a device is in use already.
 pub fn check_use(paths: &[PathBuf], force: bool, action: Action, call: &Call) -> Result<(), Failure> {
     let known = state::known().read().map_err(open::NotOpen::from)?;
     let (mut overridable, mut firm) = (Vec::new(), Vec::new());

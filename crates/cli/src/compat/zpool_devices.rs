@@ -15,7 +15,7 @@ pub fn named<'a>(vdev: &'a VdevView, name: &str) -> Option<&'a VdevView> {
     if it { Some(vdev) } else { vdev.children.iter().find_map(|child| named(child, name)) }
 }
 
-/// A pool whose devices are to be changed, opened for that.
+/// Opens a pool whose devices are to be changed.
 pub fn opened(call: &Call, name: &str, failed: &dyn Fn(&str) -> Failure) -> Result<Session, Failure> {
     let session = open::open_pool(name, call.around, Intent::Write)?;
     if let Some(failure) = session.refusal_as(failed) {
@@ -46,7 +46,7 @@ pub(super) struct Words<'a> {
     pub not_found: Option<fn(device: &str, pool: &str) -> Failure>,
 }
 
-/// Does something to each device that is named.
+/// Carries out an action for each named device.
 pub(super) fn each(
     call: &Call,
     words: &Words,

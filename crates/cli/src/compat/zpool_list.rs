@@ -143,7 +143,7 @@ fn columns(list: &str) -> Result<Vec<String>, Failure> {
     Ok(named.into_iter().map(str::to_owned).collect())
 }
 
-/// Whether a word asks for something of a pool.
+/// Whether a word is a property of a pool.
 ///
 /// # Errors
 /// As a mistake in the property list.

@@ -294,7 +294,7 @@ fn print_head(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The scrub or resilver that goes on, or the last one.
+/// The scrub or resilver that is under way, or the last one.
 fn print_scan(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
     let Some(session) = view.session() else { return Ok(()) };
     let (status, now) = (view.scan()?, session.pool().host().clock.now().0);
@@ -323,7 +323,7 @@ fn print_checkpoint(console: &mut Console, view: &PoolView) -> Result<(), Failur
     }
 }
 
-/// The last lines: what cannot be read any more.
+/// The last lines: the data that can no longer be read.
 fn print_errors(
     call: &Typed<Options>,
     console: &mut Console,

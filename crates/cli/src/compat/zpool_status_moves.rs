@@ -10,7 +10,7 @@ use crate::dates::{self, Form};
 use crate::messages::Failure;
 use crate::out::Console;
 
-/// Seconds that are not told any more when something takes so long.
+/// A remaining time of more than so many seconds is not printed.
 const EXPECTED_MAX: u64 = 30 * 24 * 3600;
 
 /// The vdev that was removed last, and what finding its blocks costs.

@@ -55,7 +55,7 @@ pub(super) fn print(
     Ok(())
 }
 
-/// Whether the rebuilds are told, and not the last resilver.
+/// Whether the rebuilds are printed, and not the last resilver.
 pub(super) fn is_shown(rebuilds: &[(u32, Rebuild)], scan: Option<&ScanStatus>) -> bool {
     let last = rebuilds.iter().map(|(_, it)| it.end_time).max().unwrap_or(0);
     let resilver = scan.map(|status| status.scan).filter(|scan| scan.func == ScanFunc::Resilver);

@@ -114,7 +114,7 @@ fn of_rebuild(vdev: &VdevView, rebuild: &Rebuild, look: Look, now: u64) -> Optio
     Some(all.into())
 }
 
-/// One that is being discarded keeps no date across an import.
+/// A checkpoint that is being discarded keeps no date across an import.
 fn of_checkpoint(checkpoint: &Checkpoint, look: Look) -> Value {
     let state = if checkpoint.created.is_some() { "EXISTS" } else { "DISCARDING" };
     let rows = [

@@ -56,7 +56,7 @@ const GLANCE: Duration = Duration::from_millis(250);
 /// The activities that a user can wait for, in the order of the columns.
 const ACTIVITIES: [&str; 9] =
     ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
-/// That of raidz vdevs that get a device.
+/// The activity of raidz vdevs that get a device.
 const EXPANSION: &str = "raidz_expand";
 /// The least width of a column, with the two blanks before it.
 const WIDTH_MIN: usize = 8;
@@ -112,7 +112,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     }
 }
 
-/// Moves what is left to be moved of a raidz vdev.
+/// Moves the remaining sectors of a raidz vdev.
 fn end_expansion(name: &str, call: &Typed<Options>) -> Result<(), Failure> {
     let failed = |error| Failure::refused(format!("cannot wait for {name}: {error}"));
     let session = open::open_pool(name, call.around, Intent::Write)?;

@@ -9,7 +9,7 @@ use zpl::{Error, FileKind, Filesystem};
 /// Why a folder is not read a second time.
 pub const TWICE: &str = "it is a folder that was read before under another name: the pool is damaged, or the folder was moved meanwhile";
 
-/// Why something that was found is not listed.
+/// The reason why an entry is not listed.
 #[derive(Debug, thiserror::Error)]
 pub enum Unread {
     /// It cannot be read.

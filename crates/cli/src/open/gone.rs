@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use pool::known::KnownPool;
 use server::Figures;
 
-/// Where the system shows what processes have open.
+/// The folder in which the system shows the open files of processes.
 const OPEN_FILES: &str = "/proc";
 
 /// Below [`OPEN_FILES`] of the server that holds a pool: what may be its devices, each once. A device that is where the list of

@@ -14,7 +14,7 @@ use server::mountinfo::Mounted;
 use super::pool_of;
 use crate::around::Surroundings;
 
-/// The mount option of what may be read alone.
+/// The mount option of a read-only mount.
 const READ_ONLY: &str = "ro";
 
 /// The mounts of a server.
@@ -27,7 +27,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Those of the pool that this process serves.
+    /// The mounts of the pool that this process serves.
     pub fn of_live(live: &Live) -> Served {
         let names = live.mounts().into_iter().map(|(name, point)| (point, name)).collect();
         Served { names, within: live.shown_within().into_iter().collect() }
@@ -50,7 +50,7 @@ impl Served {
         all
     }
 
-    /// The one that is shown at `point`, within the mount `base`.
+    /// The file system that is shown at `point`, within the mount `base`.
     fn shown(&self, point: &Path, base: &Mounted) -> Option<Mounted> {
         let read_only = *self.within.get(point)?;
         let dataset = self.names.get(point)?.clone();

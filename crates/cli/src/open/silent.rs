@@ -21,7 +21,7 @@ pub fn server_of(known: &KnownPool) -> Option<(Client, Silence)> {
     (client.guid == known.guid.0).then_some((client, silence))
 }
 
-/// Why a pool is not open none of whose devices was found.
+/// The reason why a pool is not open of which no device was found.
 pub fn why_unavailable(name: String, known: Option<&KnownPool>) -> NotOpen {
     match known.and_then(server_of) {
         Some((_, silence)) => NotOpen::Silent { name, silence },

@@ -7,7 +7,7 @@ use crate::around::Surroundings;
 use crate::messages::Failure;
 use crate::out::Console;
 
-/// How the command ended, and what was on its standard output.
+/// The exit of the command, and its standard output.
 pub fn call(line: &str) -> (Result<u8, Failure>, String) {
     let words = std::iter::once("cenote").chain(line.split_whitespace());
     let cenote = Cenote::try_parse_from(words).expect("a good line");

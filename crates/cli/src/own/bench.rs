@@ -62,7 +62,7 @@ pub fn run(args: &Bench, around: &Surroundings, console: &mut Console) -> Result
         Ok(report) => (Some(report), None),
         Err(ended) => (ended.report.map(|report| *report), Some(ended.error)),
     };
-    // Files first: who reads standard output may be gone by now.
+    // Files are written first, because the reader of standard output may be gone by now.
     let kept = report.as_ref().map_or(Ok(()), |report| {
         let written = outputs.write(report);
         let shown = show(report, args, console);

@@ -40,7 +40,7 @@ pub fn forward_to_keys(
     if status.and_then(Result::ok).is_none_or(|status| status.keys.is_empty()) {
         return Ok(None);
     }
-    // The name of the command may be that of a dataset, too.
+    // A dataset may have the name of the command, too.
     let command = words.iter().position(|word| *word == *command);
     let places = command.map_or(0, |at| at + 1);
     let mut words = words.to_vec();

@@ -17,7 +17,7 @@ use crate::out::Console;
 use crate::programs::{self, PROPERTIES};
 use crate::wrap;
 
-/// Names of guides, what they are about, and their text.
+/// The guides: name, subject and text.
 const GUIDES: [(&str, &str); 9] = [
     ("truenas", include_str!("../../guide/truenas.md")),
     ("compression", include_str!("../../guide/compression.md")),
@@ -29,7 +29,7 @@ const GUIDES: [(&str, &str); 9] = [
     ("damage", include_str!("../../guide/damage.md")),
     ("how", include_str!("../../guide/how.md")),
 ];
-/// Other words for what a guide is about.
+/// Other words for the subject of a guide.
 const ALIASES: [(&str, &str); 15] = [
     ("container", "without-root"),
     ("docker", "without-root"),

@@ -151,7 +151,7 @@ fn text(ls: &Ls, top: &Top<'_>, mut header: Option<bool>, console: &mut Console)
     Ok(())
 }
 
-/// Lists the children of a folder. Gives the folders among them whose children are to be listed, the first one last.
+/// Lists the children of a folder. Returns the folders among them whose children are to be listed, the first one last.
 fn folder(
     ls: &Ls,
     fs: &Filesystem,

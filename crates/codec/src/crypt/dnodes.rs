@@ -28,7 +28,7 @@ pub(super) enum Header {
     Portable,
 }
 
-/// Adds header and pointers of the dnode `raw` to what is authenticated; gives where its bonus may begin.
+/// Adds header and pointers of the dnode `raw` to the authenticated bytes; returns where its bonus may begin.
 pub(super) fn head(
     raw: &[u8],
     order: ByteOrder,

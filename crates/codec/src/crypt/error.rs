@@ -1,6 +1,6 @@
 //! Why sealed data could not be opened. No variant holds a byte of a key or of the data.
 
-/// Something sealed that does not open.
+/// The reason why encrypted data cannot be decrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CryptError {
     /// The authentication code is another one: the key is wrong, or the bytes are not those that were sealed.

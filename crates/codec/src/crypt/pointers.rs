@@ -4,7 +4,7 @@ use format::crypt::MAC;
 use format::{ByteOrder, blkptr};
 use sha2::{Digest, Sha512};
 
-/// Bytes of the record that stands for a pointer.
+/// Bytes of the authenticated form of a pointer.
 const RECORD: usize = 32;
 /// Bytes of it in the first version.
 const RECORD_ZERO: usize = 24;

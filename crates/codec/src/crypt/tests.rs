@@ -1,4 +1,4 @@
-//! Every suite, each kind of block, and what must not open.
+//! Every suite and each kind of block, and data that must not be decrypted.
 
 use format::crypt::{Sealing, Suite};
 use format::zil::{CHAIN_SIZE, Chain, WRITE_HEADER, kind};

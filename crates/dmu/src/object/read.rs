@@ -128,7 +128,7 @@ impl Object {
                 Some(record) if record.len() as u64 == self.block_size() => AtHand::Record(record),
                 _ => AtHand::OnDisk,
             },
-            // A read of the block tells what is wrong.
+            // A read of the block reports the error.
             Err(_) => AtHand::OnDisk,
         }
     }

@@ -54,7 +54,7 @@ impl Numbers {
 }
 
 impl Objset {
-    /// Creates an object under a number of its own choosing.
+    /// Creates an object under a number that it chooses itself.
     ///
     /// # Errors
     /// If a dnode block must be searched and cannot be read, or no number is left.

@@ -147,7 +147,7 @@ pub enum Asked<'a> {
 pub struct Account<'a> {
     /// Which of the three kinds of owner `who` is.
     pub owner: Owner,
-    /// Asks for the limit; else for what is used.
+    /// Whether it is the limit; otherwise it is the used amount.
     pub quota: bool,
     /// Counts objects; else bytes.
     pub objects: bool,

@@ -111,7 +111,7 @@ pub enum Access {
 /// The value of a property that nobody has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// A number, for an index that of its word.
+    /// A number; for an index, the number of its word.
     Number(u64),
     /// A text.
     Text(&'static str),

@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Blocks that were read to find what is below.
+    /// Blocks that were read to find the blocks below them.
     pub fn reads(&self) -> u64 {
         self.reads
     }

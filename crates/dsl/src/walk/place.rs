@@ -119,7 +119,7 @@ impl Place {
         }
     }
 
-    /// How much of what is here was freed, of a destroyed dataset.
+    /// The part of this subtree that was freed, of a destroyed dataset.
     pub(super) fn freed(&self) -> Behind {
         let Some(mark) = self.root.freed.filter(|_| !self.is_root()) else { return Behind::Nothing };
         let (first, last) = self.span();

@@ -191,7 +191,7 @@ const VDEV_KEYS: [&str; 53] = [
 const ZAP_LEAF: &str = "com.delphix:vdev_zap_leaf";
 const ZAP_TOP: &str = "com.delphix:vdev_zap_top";
 const ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
-/// Key of a leaf whose resilver waits for the end of the one that is under way.
+/// Key of a leaf whose resilver waits for the end of the present one.
 pub const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 
 impl VdevConfig {

@@ -50,7 +50,7 @@ pub struct KeyData {
     pub meta: MetaForm,
     /// Set of initialisation vectors of the snapshot.
     pub to_iv_set: u64,
-    /// That of the incremental source snapshot; 0 for none.
+    /// The guid of the set of the incremental source snapshot; 0 for none.
     pub from_iv_set: u64,
 }
 

@@ -74,9 +74,9 @@ pub mod flag {
     pub const CLONE: u32 = 1;
     /// Names are found regardless of case.
     pub const CASE_INSENSITIVE: u32 = 2;
-    /// A full stream, too, says what is free.
+    /// A full stream also has records of free ranges.
     pub const FREE_RECORDS: u32 = 4;
-    /// The spill flags of OBJECT and SPILL records mean something.
+    /// The spill flags of OBJECT and SPILL records are valid.
     pub const SPILL_BLOCK: u32 = 8;
 }
 

@@ -77,7 +77,7 @@ fn header(raw: &[u8], order: ByteOrder) -> Result<(u64, usize), Corrupt> {
 }
 
 impl Outline {
-    /// Decodes what of the record at the start of `raw` can be read without a key; gives also its bytes.
+    /// Decodes the part of the record at the start of `raw` that can be read without a key; returns also its bytes.
     fn decode(raw: &[u8], order: ByteOrder) -> Result<(Outline, usize), Corrupt> {
         let (word, len) = header(raw, order)?;
         let (is_write, is_clone) =

@@ -74,7 +74,7 @@ impl Builder {
         texts.iter().for_each(|text| self.string(text));
     }
 
-    /// Appends the body; gives the record's type.
+    /// Appends the body; returns the record's type.
     fn body(&mut self, body: &Body) -> u64 {
         match body {
             Body::Create(create) => self.create(create),

@@ -46,7 +46,7 @@ pub mod xat {
 /// One record of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The txg whose state the change became part of.
+    /// The txg of the change.
     pub txg: Txg,
     /// Its number in the chain, counted from 1.
     pub seq: u64,
@@ -59,7 +59,7 @@ pub struct Record {
 /// The parts of a record in an encrypted dataset that can be read without a key: its space and its txg.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outline {
-    /// The txg whose state the change became part of.
+    /// The txg of the change.
     pub txg: Txg,
     /// Its number in the chain, counted from 1.
     pub seq: u64,

@@ -1,4 +1,4 @@
-//! The snapshots that somebody looks into.
+//! The snapshots that are in use below `.zfs`.
 //!
 //! A snapshot stays open as long as the kernel knows one of its nodes, as a file does in the file system itself
 //! (decision 0005). A snapshot of which the kernel knows only the root may be closed all the same, and is opened again
@@ -274,7 +274,8 @@ impl Snapshots {
             last = Some((left, open));
             std::thread::sleep(PAUSE);
         }
-        // Somebody stands in it. One that is closed, with its root alone in use, would not be missed by the pool.
+        // A program is in it. If only the root of a closed snapshot is in use, the pool does not know of that use, so
+        // it is opened again.
         if is_ours {
             let _ = self.enter(key, name);
             self.look(name);

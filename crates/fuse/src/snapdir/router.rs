@@ -109,7 +109,7 @@ impl Router {
         Router { head, snapshots, others }
     }
 
-    /// Whose a node is to this file system.
+    /// The owner of a node, within this file system.
     fn node(&self, ino: INodeNo) -> Node {
         self.head.kernel.numbers.node(ino.0)
     }

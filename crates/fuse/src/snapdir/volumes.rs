@@ -170,7 +170,7 @@ impl VolumeFile {
         VolumeFile { head: head.clone(), volume: volume.clone(), id: *id, volumes: volumes.clone() }
     }
 
-    /// Has the kernel drop what it holds of data that was refused.
+    /// Makes the kernel drop data that was refused.
     fn drop_refused(&self, ino: INodeNo, errno: Errno, end: u64) {
         let file = self.own();
         if errno == Errno::ENOSPC && end > self.volume.size() {

@@ -53,7 +53,7 @@ fn follow_a_model(makes_logs: bool) {
             match (chance.below(9), known) {
                 (0..5, None) => {
                     let found = ddt.find(vdevs, &new, copies)?;
-                    // One that waits in a log to be freed.
+                    // A block that waits in a log to be freed.
                     expected.retain(|dvas| found.is_none_or(|found| *dvas != found.dvas));
                     assert!(found.is_none() || makes_logs);
                     let block = found.unwrap_or(new);

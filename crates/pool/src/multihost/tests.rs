@@ -22,7 +22,7 @@ fn machine_with(hostid: u32, clock: Arc<Sleeper>, fail_intervals: u16) -> Option
     options
 }
 
-/// Waits until something is so. The limit bounds a hang only.
+/// Waits until a condition is true. The limit only ends a test that hangs.
 #[track_caller]
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = std::time::Instant::now() + Duration::from_secs(180);

@@ -281,7 +281,8 @@ impl<'a> Syncing<'a> {
         books.ddt.count(&means, books.features)
     }
 
-    /// Moves what is in logs of dedup tables into the stores, as far as there is room; gives whether all of it is there.
+    /// Moves the entries in logs of dedup tables into the stores, as far as there is room; returns whether all are
+    /// there.
     pub(crate) fn flush_dedup(&mut self) -> Result<bool> {
         let most = self.frees_max(u64::MAX);
         let (mut books, _) = self.books(Txg(0));

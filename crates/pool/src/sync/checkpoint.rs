@@ -23,7 +23,7 @@ use crate::{Error, Result};
 const BLOCK: u32 = 128 << 10;
 
 impl Syncing<'_> {
-    /// Whether the pool has a checkpoint, or frees what one kept.
+    /// Whether the pool has a checkpoint, or still frees the blocks of one.
     #[must_use]
     pub fn has_checkpoint(&self) -> bool {
         self.state.keeping.stage != Stage::None

@@ -75,7 +75,7 @@ impl Syncing<'_> {
         Ok(Some(map).filter(|_| is_sparse && is_large || header.length >= MAP_MAX))
     }
 
-    /// Writes the next entries that something refers to.
+    /// Writes the next entries that are still referenced.
     fn condense_more(&mut self, mut it: Condensing) -> Result<()> {
         let at_once = self.inner.groups.limits.condensed_at_once.load(Ordering::Relaxed) as usize;
         let kept = it.take(at_once);

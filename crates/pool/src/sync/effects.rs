@@ -74,7 +74,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Takes a dataset that nobody uses out of the table.
+    /// Removes an unused dataset from the table.
     fn close(&self, id: ObjectId) {
         let open = self.inner.open.forget(id);
         if let Some(dataset) = open {

@@ -249,8 +249,8 @@ impl Syncing<'_> {
         if self.state.evacuating.is_some() { Err(Error::Removing) } else { Ok(()) }
     }
 
-    /// Copies what devices may lack of the copies once more: its blocks are found on the vdev that is being removed, so no resilver
-    /// meets it. `false` where something cannot be read.
+    /// Copies the blocks that devices may miss of the copies once more. No resilver finds them, because their pointers
+    /// lead to the vdev that is being removed. `false` if a block cannot be read.
     ///
     /// # Errors
     /// A device that the pool cannot do without refuses to be written.
@@ -311,7 +311,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Frees what the MOS says of the copies.
+    /// Frees the records of the copies in the MOS.
     fn forget_copies(&mut self, it: &Evacuating) -> Result<()> {
         let own = self.mos().object(self.top_zap(it.vdev().0)?)?;
         let mut counted = i64::from(it.objects.counts.is_some());

@@ -71,7 +71,7 @@ impl Syncing<'_> {
         self.write_head((id, dir, name), objset)
     }
 
-    /// Writes the objset of a head that nobody has open.
+    /// Writes the objset of a head that is not open.
     fn write_head(&mut self, (id, dir_id, name): (ObjectId, ObjectId, String), objset: Objset) -> Result<()> {
         let mos = self.mos();
         let info = DatasetInfo {

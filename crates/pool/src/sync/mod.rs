@@ -245,7 +245,7 @@ fn write_txg<'a>(
     }
     inner.encode_ahead();
     if !tasks.is_empty() || syncing.state.freeing {
-        // They may read what was just written.
+        // The jobs may read blocks that were just written.
         syncing.writer.drain()?;
         settle(&mut written);
     }
@@ -296,7 +296,7 @@ impl<'a> Syncing<'a> {
         self.state.allocator.space().allocated
     }
 
-    /// Whether blocks of what was destroyed wait to be freed.
+    /// Whether blocks of destroyed datasets wait to be freed.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
         self.state.freeing
@@ -366,7 +366,7 @@ mod tests {
         let broken: Result<()> = pool.run(|_| panic!("a false invariant"));
         let said = broken.unwrap_err().to_string();
         assert!(said.contains("suspended after an internal error"), "{said}");
-        // Reading goes on, every change is refused.
+        // Reads still work, and every change is refused.
         assert_eq!(pool.list("tank", None, true).unwrap().len(), 1);
         let again: Result<()> = pool.run(|_| Ok(()));
         assert!(matches!(again, Err(Error::Stopped(_))), "{again:?}");

@@ -58,7 +58,7 @@ impl Drop for LeasesPaused<'_> {
     }
 }
 
-/// Whether the next txg has something to do for an expansion.
+/// Whether the next txg has work for an expansion.
 pub(super) fn goes_on(inner: &Inner, state: &SyncState) -> bool {
     state.reflow.as_ref().is_some_and(|it| it.obstacle.is_none() && can_move(inner, state, it))
 }
@@ -234,7 +234,7 @@ impl Moving<'_> {
         let alone = gate.keep_readers_out();
         if let Some(scratch) = scratch {
             leave_scratch(inner, state, scratch, OUT_OF_SCRATCH)?;
-            // A device that refused lacks what all txgs wrote there.
+            // A device that refused misses the data that all txgs wrote there.
             forget_refused(inner, vdev, txg);
         }
         let top = &inner.storage.vdevs().tops()[vdev as usize];
@@ -243,7 +243,8 @@ impl Moving<'_> {
     }
 }
 
-/// A device that failed while what is in the boot areas was written to its place holds nothing there that can be told from what it should.
+/// A device failed while the contents of the boot areas were written to their places. Its data there cannot be
+/// distinguished from the right data.
 fn forget_refused(inner: &Inner, vdev: u32, txg: Txg) {
     let top = &inner.storage.vdevs().tops()[vdev as usize];
     for leaf in top.leaves().filter(|leaf| leaf.health.has_failed()) {

@@ -48,7 +48,7 @@ fn first_part(offset: u64, len: usize, room: usize) -> usize {
     end.map_or(room, |end| (end - offset) as usize)
 }
 
-/// Somebody's wish that changes be safe.
+/// A request to make changes safe.
 #[derive(Debug)]
 pub struct Ticket {
     of: Option<ObjectId>,
@@ -435,7 +435,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Writes what is left and waits until all of it is durable.
+    /// Writes the rest and waits until all of it is durable.
     ///
     /// # Errors
     /// As [`Batch::push`].

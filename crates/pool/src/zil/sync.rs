@@ -166,7 +166,7 @@ impl Syncing<'_> {
         dataset.log.mode.store(OFF, Ordering::Release);
         drop(state);
         for Link { block, .. } in &chain {
-            // Space of the txg that is open now is given up in that txg.
+            // Space of the present open txg is freed in that txg.
             let txg = self.txg.max(block.birth);
             free_extents(&self.inner.storage, &mut self.state.allocator, block, txg)?;
         }

@@ -106,7 +106,7 @@ fn child_dirs(inner: &Inner, dir: &DslDir) -> Result<Vec<DslDir>> {
     Ok(found)
 }
 
-/// Recounts the features whose users can be counted.
+/// Recounts the reference counts of features, where the references can be counted.
 pub(super) fn features(inner: &Inner, report: &mut dyn FnMut(Finding)) -> Result<()> {
     let info = inner.info().clone();
     if info.features.is_empty() {

@@ -65,7 +65,7 @@ pub enum Finding {
     Labels {
         /// The device.
         path: PathBuf,
-        /// The number of each such label, and what is wrong with it.
+        /// The number of each damaged label, and its fault.
         faults: Vec<(usize, LabelFault)>,
     },
     /// An indirect block or object that leads to more blocks cannot be read.
@@ -102,7 +102,7 @@ pub enum Finding {
         /// Bytes.
         len: u64,
     },
-    /// A figure in the pool is not the sum it stands for.
+    /// A figure in the pool differs from the sum of its parts.
     Sum {
         /// Which figure.
         what: String,

@@ -90,7 +90,7 @@ pub(super) fn replace(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Re
     append(syncing, LAST, errors).map(drop)
 }
 
-/// Adds what the scrub under way has found; gives how many blocks were not in its log.
+/// Adds the errors that the scrub under way has found; returns how many blocks were not in its log.
 pub(super) fn add(syncing: &Syncing<'_>, errors: &BTreeSet<DataError>) -> Result<u64> {
     append(syncing, SCRUB, errors)
 }

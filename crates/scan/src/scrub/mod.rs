@@ -334,7 +334,7 @@ impl Scans for Pool {
         self.inner().scrubber().join();
         self.run(|syncing| {
             let scan = syncing.inner.scrubber().lock().progress.as_ref().map(|progress| progress.scan);
-            // It may have come to its end before it was told.
+            // The scan may have ended before it received the order.
             match scan.filter(Scan::is_scrubbing) {
                 Some(scan) => end(syncing, scan, ScanState::Canceled).map(drop),
                 None => Ok(()),
@@ -435,7 +435,7 @@ fn covers(scan: &Scan, lacking: Option<(Txg, Txg)>) -> bool {
     lacking.is_none_or(|(first, end)| scan.min_txg < first && end <= scan.max_txg)
 }
 
-/// Goes on with the resilver that is under way on disk.
+/// Continues the resilver that is under way on disk.
 fn take_up(pool: &Pool) -> Result<()> {
     let scrub = pool.inner().scrubber();
     let _turn = scrub.turn();

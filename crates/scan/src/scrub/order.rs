@@ -142,7 +142,7 @@ fn successors(mos: &Mos, id: ObjectId, except: ObjectId) -> Result<Vec<(ObjectId
         if dnode.bonus_type != ObjectType::DSL_DATASET || at == except {
             continue;
         }
-        // Its place may hold something else by now.
+        // Another object may have the number by now.
         let Ok(phys) = mos.dataset(at) else { continue };
         if phys.prev_snap == id {
             let synced = DslDataset::decode(&dnode.bonus, ByteOrder::Little).map_err(Error::corrupt(at))?;

@@ -41,7 +41,7 @@ pub(super) fn take_up(pool: &Pool) -> Result<()> {
     super::work(pool, begun, State { rebuilding: true, ..State::default() })
 }
 
-/// Carries all rebuilds out, and what follows.
+/// Carries out all rebuilds, and the scan after them.
 fn run(inner: &Arc<Inner>) {
     match carry_out(inner) {
         Ok(Some(scan)) => {
@@ -54,7 +54,7 @@ fn run(inner: &Arc<Inner>) {
     }
 }
 
-/// Gives the scan that was begun when the last rebuild ended.
+/// Returns the scan that was begun when the last rebuild ended.
 fn carry_out(inner: &Arc<Inner>) -> Result<Option<Scan>> {
     // Until all blocks that the new device may lack are on the others, no place is read.
     let end = inner.rebuilds()?.iter().filter(|(_, it)| it.is_active()).map(|(_, it)| it.max_txg).max();

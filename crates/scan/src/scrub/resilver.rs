@@ -45,7 +45,8 @@ fn lacked_by(storage: &Storage, is_meant: impl Fn(&Leaf) -> bool) -> Option<(Txg
     bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
-/// Has the devices wait that lack something which the resilver under way does not visit. `false`: a new one must begin.
+/// Makes the devices wait that miss blocks which the resilver under way does not visit. `false`: a new resilver must
+/// begin.
 pub(super) fn defer(syncing: &mut Syncing<'_>, scan: &Scan) -> Result<bool> {
     // A resilver that has hardly begun is not worth waiting for.
     if scan.examined < scan.to_examine / HARDLY_BEGUN {

@@ -319,7 +319,8 @@ impl Visit<'_> {
         (blocks, last)
     }
 
-    /// Looks at these blocks in the order of their places on the vdevs, and repairs them or writes what devices lack.
+    /// Reads these blocks in the order of their places on the vdevs, and repairs them or writes the blocks that devices
+    /// miss.
     fn sweep(&self, mut blocks: Vec<Gathered>, view: &View) -> Result<Swept> {
         let offset = |(_, block): &Gathered| block.map(|block| (block.dvas[0].vdev.0, block.dvas[0].offset));
         blocks.sort_by_key(offset);

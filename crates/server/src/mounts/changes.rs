@@ -275,7 +275,7 @@ impl Mounts {
             for (top, name) in
                 settled.iter().flat_map(|(top, names)| names.iter().map(move |name| (top, name)))
             {
-                // One that cannot be read was complained about above.
+                // A dataset that cannot be read was reported above.
                 let follows =
                     MOUNTED.contains(&name.as_str()).then(|| Plan::follows(pool, &dataset, top, name));
                 if matches!(follows, Some(Ok(true))) {

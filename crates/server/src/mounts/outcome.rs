@@ -37,7 +37,7 @@ pub enum MountError {
     /// `mountpoint=none`.
     #[error("no mountpoint set")]
     NoMountpoint,
-    /// `overlay=off`, and something is in the folder.
+    /// `overlay=off`, and the folder is not empty.
     #[error("directory is not empty")]
     NotEmpty(PathBuf),
     /// The folder to mount on cannot be made.

@@ -129,7 +129,7 @@ impl Server {
     fn take_visitor(self: Arc<Self>, stream: UnixStream, asking: &Asking) -> io::Result<()> {
         let user = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
         let Some(permit) = asking.permit(user) else {
-            // A visitor who does not listen any more needs no answer.
+            // A visitor that has closed the connection needs no answer.
             let _ = Timed::new(&stream, TURNING_AWAY).send(&Answer::Busy);
             return Ok(());
         };

@@ -103,7 +103,7 @@ fn paths_of(names: &BTreeMap<String, (&WantedShare, &str)>) -> BTreeMap<String, 
 }
 
 impl Usershares {
-    /// The first look finds what an earlier server left.
+    /// The first call finds the shares that an earlier server left.
     pub(super) fn begin(&mut self, is_root: bool) {
         self.set = (!is_root || !Path::new(NET).exists()).then(BTreeMap::new);
     }

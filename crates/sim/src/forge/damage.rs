@@ -6,7 +6,7 @@ use storage::host::SeededEntropy;
 
 use super::{Forgery, Patches, Source};
 
-/// Values at the edges of what fields may hold.
+/// Values at the limits of fields.
 const WORDS: [u64; 12] =
     [0, 1, 2, 32, 0xff, 1 << 31, (1 << 32) - 1, 1 << 48, 1 << 60, (1 << 63) - 1, 1 << 63, u64::MAX];
 
@@ -42,7 +42,7 @@ pub(super) fn damage_more(forgery: &mut Forgery<'_>, source: &Source, choose: &m
     }
 }
 
-/// One change to a block, near bytes that mean something.
+/// One change to a block, near bytes that have a meaning.
 fn change(forgery: &mut Forgery<'_>, block: usize, other: &[u8], choose: &mut dyn FnMut(u64) -> u64) {
     let content = forgery.content(block);
     let used: Vec<usize> = (0..content.len()).filter(|at| content[*at] != 0).collect();

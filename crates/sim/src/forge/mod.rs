@@ -139,7 +139,7 @@ impl<'a> Forgery<'a> {
         self
     }
 
-    /// Makes all checksums right. Gives what is to be written over the image.
+    /// Makes all checksums right. Returns the bytes to be written over the image.
     #[must_use]
     pub fn seal(mut self) -> Patches {
         for &block in &self.source.children_first {

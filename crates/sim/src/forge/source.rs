@@ -261,7 +261,7 @@ fn newest_uberblocks(image: &[u8], labels: [u64; 4], ashift: u32) -> Vec<Range<u
     found.into_iter().filter(|(txg, _)| Some(*txg) == newest).map(|(_, slot)| slot).collect()
 }
 
-/// The pointers in a level 0 block, with what they lead to.
+/// The pointers in a level 0 block, with their targets.
 fn pointers_of_leaf(kind: ObjectType, content: &[u8], place: Place) -> Vec<(usize, Place)> {
     let mut found = Vec::new();
     match kind {

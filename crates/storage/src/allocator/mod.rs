@@ -132,7 +132,7 @@ pub struct Allocator {
     pending: BTreeSet<(Txg, usize, u32)>,
     /// (txg, index in `vdevs`, metaslab) with frees that are not reusable yet.
     settling: BTreeSet<(Txg, usize, u32)>,
-    /// By class: index in `vdevs` of the one whose turn it is.
+    /// By class: index in `vdevs` of the next one to allocate from.
     rotors: [usize; Class::COUNT],
     /// Blocks of this many bytes or more find no room.
     longest: u64,

@@ -1,4 +1,4 @@
-//! Buffers that start on a page, as direct I/O wants them.
+//! Buffers that start on a page, as direct I/O requires.
 
 #![allow(unsafe_code, reason = "STYLE.md: aligned buffers are one of the two places for it")]
 

@@ -31,7 +31,7 @@ const BUFS_MAX: usize = 1024;
 /// Shorter writes are left to gather in the system's cache.
 const LARGE_WRITE: u64 = 256 << 10;
 
-/// What the opener will do with a disk.
+/// The access that the opener wants to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read without a lock, even while another process writes: for finding labels. The data may change meanwhile.
@@ -180,7 +180,7 @@ impl FileDisk {
         Ok(disk)
     }
 
-    /// From now on the disk is a partition of what it was.
+    /// From now on the disk is one partition of the file or device.
     fn narrow(&mut self, path: &Path, partition: &Partition) {
         let end = partition.start.checked_add(partition.len);
         assert!(self.start == 0 && end.is_some_and(|end| end <= self.size), "a partition lies in its disk");

@@ -104,7 +104,7 @@ pub fn partition_of(path: &Path) -> Option<(PathBuf, u32)> {
     let file = PathBuf::from(OsString::from_vec(file.to_vec()));
     let is_file = std::fs::metadata(&file).is_ok_and(|metadata| metadata.is_file());
     let is_free = std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    // A file may have any name: what exists at `path` is meant.
+    // A file may have any name: if one exists at `path`, it is meant.
     (is_file && is_free && partition_path(&file, number) == path).then_some((file, number))
 }
 

@@ -265,7 +265,7 @@ impl fmt::Debug for Script {
     }
 }
 
-/// Applies what `policy` lets through of one write.
+/// Applies the part of one write that survives under `policy`.
 fn arrive(pages: &mut Pages, offset: u64, bytes: &[u8], policy: CrashPolicy, chance: &SeededEntropy) {
     let whole = 0..bytes.len();
     let parts: Vec<Range<usize>> = match (policy, chance.below(4)) {

@@ -222,7 +222,7 @@ impl Draid {
         let mut start = start;
         for column in 0..width {
             let place = position + column;
-            // A group that does not fit goes on in the next row.
+            // A group that does not fit continues in the next row.
             let row = row + u64::from(place >= disks);
             let filled = match column.checked_sub(spec.parity) {
                 None => len,

@@ -185,7 +185,7 @@ enum Holds {
     Parity,
     /// So many sectors of the block come before it.
     Data(u64),
-    /// The last row is shorter than the others. What it lacks counts as zeros.
+    /// Nothing: the last row is shorter than the others. The missing part counts as zeros.
     Nothing,
 }
 

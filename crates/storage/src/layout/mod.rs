@@ -261,7 +261,7 @@ impl Spread {
 /// The space that blocks occupy on a vdev with parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// Parity of each row, and what makes the size a multiple.
+    /// Parity for each row, and padding that makes the size a multiple.
     Raidz(Raidz),
     /// Whole stripes of groups.
     Draid(DraidSpec),

@@ -17,7 +17,7 @@ use outstanding::{Outstanding, Sent};
 pub use times::{IoTimes, PURPOSES, Purpose, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
 use times::{Timing, Underway};
 
-/// Counters of one leaf, shared by everybody who uses it.
+/// Counters of one leaf, shared by all its users.
 #[derive(Debug, Default)]
 pub struct Meter {
     reads: AtomicU64,

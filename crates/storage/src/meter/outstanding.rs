@@ -60,7 +60,7 @@ struct Entry {
     offset: u64,
     len: u64,
     began: Instant,
-    /// Somebody was told that it takes too long.
+    /// It was reported that the request takes too long.
     is_told: bool,
 }
 

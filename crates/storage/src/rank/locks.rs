@@ -163,7 +163,7 @@ mod tests {
     fn no_lock_is_taken_under_a_leaf() {
         let (leaf, other) = (RankedMutex::leaf(1), RankedRwLock::leaf(2));
         let outer = RankedMutex::new(Rank::Trees, 3);
-        // Each is let go at the end of its statement.
+        // Each guard is dropped at the end of its statement.
         assert_eq!(*outer.lock(), 3);
         assert_eq!(*leaf.lock(), 1);
         assert_eq!(*other.read(), 2);

@@ -124,7 +124,7 @@ impl Device {
         }
     }
 
-    /// Makes what was written durable: what a later import finds depends on it.
+    /// Makes all writes durable: the next import relies on it.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.leaf.disk.flush()
     }

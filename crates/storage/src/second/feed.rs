@@ -94,7 +94,7 @@ fn next(shared: &Shared, last: Instant) -> Option<Orders> {
     }
 }
 
-/// Tells readers which devices there are.
+/// Gives readers the list of devices.
 fn publish(shared: &Shared, fed: &[Fed]) {
     let devices: Vec<_> = fed.iter().map(|fed| fed.device.clone()).collect();
     shared.used.store(!devices.is_empty(), Ordering::Relaxed);
@@ -136,7 +136,7 @@ fn feed(shared: &Shared, fed: Option<&mut Fed>, mut offers: Vec<Offer>) {
     offers[written..].iter().for_each(|offer| index.give_up(&offer.key));
 }
 
-/// As [`feed`]; gives how many of the offers are on the device.
+/// As [`feed`]; returns how many of the offers are on the device.
 fn write(shared: &Shared, device: &Device, ring: &mut Ring, offers: &mut [Offer]) -> usize {
     let (taken, len) = fitting(device, offers);
     if taken == 0 {
@@ -251,7 +251,7 @@ fn write_offers(device: &Device, ring: &mut Ring, offers: &mut [Offer]) -> Resul
     Ok(buffers)
 }
 
-/// Makes a log block of what waits for one, at the hand. Gives its bytes.
+/// Makes a log block of the waiting entries, at the present position. Returns its bytes.
 fn close_log(device: &Device, ring: &mut Ring) -> Vec<u8> {
     let entries = std::mem::take(&mut ring.open);
     let payload_start = entries[0].at;

@@ -52,7 +52,7 @@ pub enum Secondary {
 pub struct SecondLimits {
     /// Most bytes that are written to a cache device at a time. It also limits the memory of blocks that wait to be written.
     pub write_max: u64,
-    /// Look for what is on a cache device when it is added.
+    /// Whether the contents of a cache device are looked for when it is added.
     pub rebuild: bool,
     /// Devices that end before this have no log blocks, so their contents are lost with the import.
     pub log_min: u64,
@@ -145,7 +145,7 @@ struct Orders {
 }
 
 impl Orders {
-    /// There is something that does not wait for the next feed.
+    /// There is work that does not wait for the next feed.
     fn is_urgent(&self) -> bool {
         self.hurry || !self.added.is_empty() || !self.removed.is_empty()
     }
@@ -344,7 +344,7 @@ impl SecondCache {
             Secondary::Metadata => is_metadata,
             Secondary::All => true,
         };
-        // Without a checksum nothing would prove what comes back.
+        // Without a checksum, bytes from the device could not be verified.
         if !wanted || block.checksum_kind == ChecksumKind::Off || raw.len() as u64 != block.psize {
             return;
         }

@@ -18,7 +18,7 @@ pub(super) struct Buffer {
 pub(super) struct Ring {
     /// Where the next buffer goes.
     pub(super) hand: u64,
-    /// Up to here old contents were given up.
+    /// Old contents were dropped up to this place.
     pub(super) evict: u64,
     /// The end was not reached yet.
     pub(super) first_sweep: bool,

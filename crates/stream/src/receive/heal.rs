@@ -125,7 +125,7 @@ impl Patient<'_> {
         Ok(Outcome::Sound)
     }
 
-    /// The bytes that belong on disk, if the record gives them.
+    /// The right bytes on disk, if they can be made from the record.
     fn bytes_of(&self, block: &Block, record: Record, payload: Vec<u8>) -> Result<Option<Vec<u8>>> {
         if let Record::Write(write) = &record
             && write.is_compressed()

@@ -353,7 +353,7 @@ impl<'a> Receiver<'a> {
         self.pool.sync()
     }
 
-    /// Whether the pool's features allow what the stream holds.
+    /// Whether the pool's features allow the contents of the stream.
     fn check_can_hold(&self, opening: &Opening, options: &ReceiveOptions) -> Result<()> {
         if !options.dry_run {
             self.pool.check_writable()?;
@@ -484,7 +484,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Whether an increment brings what a redacted snapshot lacks, or is redacted no less than it.
+    /// Whether an increment has the blocks that a redacted snapshot lacks, or is redacted in the same way.
     fn fits_redaction(&self, opening: &Opening, source: &DatasetInfo) -> Result<bool> {
         let Some(here) = self.pool.reading().redaction(source.id)? else { return Ok(true) };
         let are_here = |guids: &[u64]| guids.iter().all(|guid| here.contains(guid));

@@ -152,7 +152,7 @@ impl Replica {
         kinds.find(|changes| !changes.is_empty()).unwrap_or_default()
     }
 
-    /// One clone whose origin the sender gave to it.
+    /// A clone that the sender has promoted.
     fn promotions(&self, locals: &[Member]) -> Vec<Change> {
         let born = |guid: Guid| {
             let mut all = locals.iter().flat_map(|local| &local.snaps);
@@ -200,7 +200,7 @@ impl Replica {
         doomed.map(|local| Change::Destroy(local.name.clone())).collect()
     }
 
-    /// One that lies elsewhere at the sender.
+    /// A dataset that has another place at the sender.
     fn moves(&self, locals: &[Member], exact: bool) -> Vec<Change> {
         let mut moves = Vec::new();
         for (at, local) in locals.iter().enumerate() {

@@ -37,7 +37,7 @@ pub struct Package {
     pub skip_missing: bool,
     /// The source is this bookmark; for packages of one stream.
     pub mark: Option<Source>,
-    /// `--redact`: what the one stream of the package leaves out.
+    /// `--redact`: the blocks that the one stream of the package leaves out.
     pub leaving: Option<Leaving>,
 }
 

@@ -303,7 +303,7 @@ impl<'a, I: Iterator<Item = Result<Event>>> Redacting<'a, I> {
         Ok(())
     }
 
-    /// Drops what the lists say of an object.
+    /// Drops the entries of an object from the lists.
     fn forget(&mut self, object: u64) -> Result<()> {
         self.left_out.front(|entry| entry.object <= object)?;
         self.lacking.front(|entry| entry.object <= object)?;

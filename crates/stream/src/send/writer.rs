@@ -100,7 +100,7 @@ impl<W: Write> Writer<W> {
         Writer { sum: None, ..self }
     }
 
-    /// Opens the stream; `list` is what follows, packed.
+    /// Opens the stream; `list` is the packed list behind its first record.
     pub(super) fn begin(&mut self, begin: &Begin, list: &[u8]) -> Result<()> {
         let begin = Begin { payload_len: list.len() as u32, ..begin.clone() };
         send(&mut self.out, &mut self.sum, &Record::Begin(begin), list)

@@ -64,7 +64,7 @@ impl Session {
         })
     }
 
-    /// Whether nobody may write to any part of a file.
+    /// Whether no user may write to any part of a file.
     #[must_use]
     pub fn refuses_writes(&self, id: ObjectId) -> bool {
         let refused = self.check_writable().and_then(|()| self.fs()?.check_opened_for_writing(id, true));

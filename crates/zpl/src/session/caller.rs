@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub struct Caller {
     /// User.
     pub uid: u32,
-    /// First group: the one that new files get.
+    /// The primary group, which new files get.
     pub gid: u32,
     groups: Groups,
 }
@@ -38,13 +38,13 @@ impl Caller {
         Caller { uid, gid, groups: Groups::Asked { process, ask } }
     }
 
-    /// Root, which stands for all capabilities.
+    /// Root, who has all capabilities.
     #[must_use]
     pub fn root() -> Caller {
         Caller::new(0, 0, &[])
     }
 
-    /// Whether this is root, which stands for all capabilities.
+    /// Whether this is root, who has all capabilities.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.uid == 0

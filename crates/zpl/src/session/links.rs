@@ -49,7 +49,7 @@ impl Links {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Whether something else is shown in place of `dir`.
+    /// Whether a link or a file system is shown in place of `dir`.
     pub(super) fn has(&self, dir: ObjectId) -> bool {
         !self.is_empty() && self.covers().contains_key(&dir)
     }

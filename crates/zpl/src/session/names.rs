@@ -92,7 +92,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::hold`], of what a name in `dir` leads to.
+    /// As [`Session::hold`], for the node of a name in `dir`.
     ///
     /// A directory has one parent only. In a hostile pool, several directories may contain its name, even the directory
     /// itself. A front end that uses paths would loop in such a circle, so such a name is an error.

@@ -72,7 +72,7 @@ impl Folder {
     }
 }
 
-/// Whose node a number means, to the file system that is asked.
+/// The owner of the node of a number, as the file system sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     /// The file system's own.

@@ -111,7 +111,7 @@ fn owns(node: &Protection, caller: &Caller) -> bool {
     caller.is_root() || caller.uid == node.uid
 }
 
-/// Refuses what only the owner of a node may do.
+/// Refuses a caller that is not the owner of a node.
 ///
 /// # Errors
 /// [`Error::NotPermitted`].

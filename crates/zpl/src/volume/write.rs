@@ -1,4 +1,4 @@
-//! Changing what a volume holds: writing, zeros, trim.
+//! Changes of a volume's contents: writes, zeros, trim.
 
 use format::zil::Body;
 use pool::Hold;

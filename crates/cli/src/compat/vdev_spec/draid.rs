@@ -14,7 +14,7 @@ const DATA_USUAL: u64 = 8;
 const SPARES_MAX: u64 = 100;
 pub(super) const CHILDREN_MAX: usize = 255;
 
-/// The parity that a word names if it stands for a draid vdev.
+/// The parity in a word for a draid vdev; `None` for any other word.
 pub(super) fn parity(word: &str) -> Option<u8> {
     let rest = word.strip_prefix("draid")?;
     let (digits, _) = rest.split_once(':').unwrap_or((rest, ""));

@@ -186,7 +186,7 @@ impl Spec {
         self.tops.iter().any(|top| top.class == Class::Data)
     }
 
-    /// Every device: those of the vdevs, then caches, then spares.
+    /// Every device: the devices of the vdevs, then caches, then spares.
     pub(super) fn devices(&self) -> Vec<PathBuf> {
         let of_tops = self.tops.iter().flat_map(|top| &top.devices);
         of_tops.chain(&self.caches).chain(&self.spares).cloned().collect()

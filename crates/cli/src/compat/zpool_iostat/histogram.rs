@@ -99,7 +99,7 @@ impl Histogram {
         Map::from_iter([(self.label().to_owned(), Value::Object(rows))])
     }
 
-    /// The rows: what a bucket holds, and how often.
+    /// The rows: the range of a bucket, and its count.
     fn rows(self, times: &IoTimes, look: Look) -> Vec<(String, Vec<u64>)> {
         match self {
             Histogram::Latency => (0..TIME_BUCKETS)

@@ -18,7 +18,7 @@ use crate::place::{Place, PoolPath};
 /// # Errors
 /// The pool cannot be read.
 pub fn fill(question: &mut Question, args: &Advise, places: &[Place], pools: &Pools) -> Result<(), Failure> {
-    // Data from several places has no pool of its own.
+    // If the data is in several places, it has no common pool.
     let pool = match places {
         [Place::InPool(place)] => Some((place, pools.pool(place))),
         _ => None,

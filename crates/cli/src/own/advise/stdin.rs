@@ -18,7 +18,7 @@ pub(super) struct Stdin {
     present: Vec<u8>,
     at: usize,
     ended: bool,
-    /// Tells the thread that the receiver is gone.
+    /// Set when the receiver is gone, for the reading thread.
     over: Arc<AtomicBool>,
 }
 

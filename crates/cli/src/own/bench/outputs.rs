@@ -35,7 +35,7 @@ impl Output {
     /// It cannot be written there.
     pub fn begin(path: &Path) -> Result<Output, Failure> {
         let failed = |error| cannot_write(path, error);
-        // Through a link, what it leads to is written.
+        // If the path is a link, its target is written.
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let there = place.metadata().ok();
         if there.as_ref().is_some_and(|there| !there.is_file()) {

@@ -82,7 +82,7 @@ impl Ahead {
         }
     }
 
-    /// Tells the bar the size of the whole.
+    /// Gives the bar the size of the whole.
     pub fn tell(&self, progress: &Progress) {
         progress.expect(self.files, self.bytes);
     }

@@ -1,4 +1,4 @@
-//! The datasets below one that is copied with all it holds.
+//! The datasets below a dataset that is copied completely.
 //!
 //! From:   the datasets of a pool and their mountpoints.
 //! To:     which folder of a file system shows which other file system, as if all were mounted.

@@ -26,7 +26,7 @@ pub fn not_below_it<S: Sink>(
     if !policy.resume || target.name.is_some() || source.name.is_empty() || !source.is_dir {
         return Ok(());
     }
-    // An error means that something has the name.
+    // An error means that another kind of node has the name.
     if !matches!(sink.enter(&target.dir, &source.name), Ok(None)) {
         return Ok(());
     }

@@ -58,7 +58,7 @@ struct Open<S: Sink> {
     above: Option<Arc<Open<S>>>,
 }
 
-/// Something to be copied that is no folder.
+/// A node to be copied that is not a folder.
 struct Job<S: Sink> {
     node: Node,
     dir: Arc<Open<S>>,
@@ -107,7 +107,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         });
     }
 
-    /// Whether what would be done next is left out.
+    /// Whether the copy ends here.
     fn is_over(&self) -> bool {
         let stopped = self.stop.asked();
         if stopped {

@@ -24,7 +24,7 @@ const TEMPORARY: &str = ".cenote-";
 /// Most bytes of a path in a message.
 pub const SHOWN_MAX: usize = 4096;
 
-/// Tells all files of this machine apart.
+/// The identity of a file on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// The file system.

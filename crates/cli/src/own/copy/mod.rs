@@ -405,7 +405,7 @@ fn transfer<S: Sink>(
     sink.remark()
 }
 
-/// Where a copy would go that is only told about.
+/// The destination of a dry run.
 struct Rehearsal<'a, S: Sink> {
     sink: &'a S,
     target: Target<S::Dir>,

@@ -142,7 +142,7 @@ impl Local {
         }
     }
 
-    /// Extended attributes of what is no regular file.
+    /// Extended attributes of a node that is not a regular file.
     fn xattrs(&self) -> Result<Vec<Xattr>, CopyError> {
         if self.name.is_empty() {
             return xattrs_of(&self.folder.open().map_err(reading)?);

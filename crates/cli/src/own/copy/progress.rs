@@ -23,7 +23,7 @@ const COUNTING: &str = "{spinner} {binary_bytes} {msg}";
 const MEASURING: &str =
     "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg} {binary_bytes_per_sec} {eta} left";
 
-/// Counts what was done, shows it, and says what went wrong.
+/// Counts the finished work, shows it, and prints failures.
 pub struct Progress {
     bar: ProgressBar,
     /// Where lines go instead of this process's standard error.
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that keeps what is drawn last.
+    /// A terminal that keeps the last drawing.
     #[derive(Debug, Default, Clone)]
     struct Screen(Arc<Mutex<String>>);
 

@@ -14,7 +14,7 @@ pub struct Wanted {
     pub kind: FileKind,
     /// Permission bits (07777).
     pub mode: u32,
-    /// Owner and group; those of the copying user, if not given.
+    /// Owner and group; those of the copying user if `None`.
     pub owner: Option<(u32, u32)>,
     /// Times of the last access and the last change of the contents; `None`: now.
     pub times: Option<(Time, Time)>,
@@ -129,7 +129,7 @@ pub trait Sink: Sync {
     /// The complete copy with that name is left as it is.
     fn kept(&self, _dir: &Self::Dir, _name: &[u8]) {}
 
-    /// Makes a folder, or finds the one that is there.
+    /// Makes a folder, or finds the existing one.
     fn make_dir(&self, dir: &Self::Dir, name: &[u8], wanted: &Wanted) -> Result<Self::Dir, CopyError>;
 
     /// Gives a folder its final attributes once everything is in it.

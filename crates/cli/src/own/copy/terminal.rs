@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use indicatif::TermLike;
 
-/// Columns where the terminal does not tell.
+/// The columns of a terminal whose width is not known.
 const USUAL_WIDTH: u16 = 80;
 
 /// A terminal in another session: its descriptor came with the command.

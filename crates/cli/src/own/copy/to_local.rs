@@ -210,7 +210,7 @@ impl ToLocal {
         if let Some((uid, gid)) = wanted.owner {
             match file.own(uid, gid) {
                 Ok(()) => {}
-                // Only root gives files away; rights that went with the owner do not go to somebody else.
+                // Only root can give files to other owners. Set-id rights for the old owner must not go to another one.
                 Err(Errno::PERM | Errno::INVAL) => {
                     mode &= 0o1777;
                     self.other_owners.fetch_add(1, Ordering::Relaxed);
@@ -257,10 +257,10 @@ impl ToLocal {
     }
 }
 
-/// Why what has the name of a folder cannot be entered.
+/// The reason why the node with the name of a folder cannot be entered.
 fn no_folder(error: Errno) -> CopyError {
     match error {
-        // Not by way of a link, which may be part of what is copied.
+        // A link is not followed, because it may be part of the copied data.
         Errno::LOOP | Errno::NOTDIR => CopyError::destination("something that is no directory has that name"),
         error => writing(error),
     }

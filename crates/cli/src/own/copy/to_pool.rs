@@ -353,7 +353,7 @@ impl Sink for ToPool {
     }
 
     fn clear(&self, dir: &PoolDir) -> Result<u64, CopyError> {
-        // Nobody but this process changes the pool.
+        // Only this process changes the pool.
         let ended = |process: u32| process != std::process::id();
         let mut found = Vec::new();
         for entry in self.fs.entries(dir.id).map_err(writing)? {

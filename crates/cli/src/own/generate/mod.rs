@@ -61,7 +61,7 @@ pub struct Choice {
 pub enum Argument {
     /// `PROPERTY=VALUE` or `PROPERTY`.
     Property,
-    /// Something that is called so, a file perhaps.
+    /// A value with this name in the syntax, a file perhaps.
     Named(String),
 }
 

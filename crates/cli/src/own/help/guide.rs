@@ -29,7 +29,7 @@ pub(super) fn lines(guide: &str, width: usize) -> Vec<String> {
 /// The text that was laid out so far.
 struct Page {
     lines: Vec<String>,
-    /// The paragraph that goes on with the next line.
+    /// The paragraph that continues on the next line.
     open: Option<Paragraph>,
     width: usize,
 }

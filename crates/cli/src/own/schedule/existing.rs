@@ -1,4 +1,4 @@
-//! The snapshots of a dataset, with what decides about them.
+//! The snapshots of a dataset, with the facts on which the policy decides.
 //!
 //! From:   `zfs get`.
 //! To:     the policy and the backup. The oldest comes first.

@@ -34,7 +34,7 @@ pub enum Broken {
     /// The bytes there are no header.
     #[error("this is no tar stream, or it is damaged: {0}")]
     Damaged(&'static str),
-    /// It has something that is not read here.
+    /// The stream has a part that is not supported.
     #[error("not supported: {0}")]
     Unsupported(&'static str),
 }

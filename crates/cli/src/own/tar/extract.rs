@@ -299,7 +299,7 @@ impl Target<'_> {
         self.describe_folder(id, member)
     }
 
-    /// Notes what a folder is to be like when everything is in it.
+    /// Records the attributes that a folder gets when everything is in it.
     fn describe_folder(&mut self, id: ObjectId, member: &Member) -> Result<(), Refusal> {
         self.set_xattrs(id, member)?;
         let set = SetAttr {

@@ -80,7 +80,7 @@ pub fn run(tar: &Tar, around: &Surroundings, console: &mut Console) -> Result<u8
 
 /// Why something is not in the stream.
 enum Refusal {
-    /// It is left out, and the stream goes on.
+    /// The node is left out, and the stream continues.
     Left(Vec<u8>, String),
     /// Its header is written already, so the stream must end.
     Broken(Vec<u8>, String),
@@ -101,7 +101,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes what has the path `path` in the stream.
+    /// Writes the node that has the path `path` in the stream.
     fn member(&mut self, id: ObjectId, path: Vec<u8>, console: &mut Console) -> Result<(), Refusal> {
         let left = |why: String| Refusal::Left(path.clone(), why);
         let mut member = self.described(id, &path).map_err(|error| left(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Which vdevs blocks go to, by what they hold.
+//! The vdevs that blocks are placed on, by the kind of their data.
 
 use super::*;
 

@@ -137,7 +137,7 @@ fn a_flush_tells_that_the_file_was_cut_within_or_before_the_partition() {
     let (image, [_, second]) = parted();
     let disk = FileDisk::open(&partitions::partition_path(image.path(), 2), WRITER).unwrap();
     let end = second + disk.size();
-    // Space behind the partition is none of its own.
+    // The space behind the partition does not belong to it.
     image.as_file().set_len(end).unwrap();
     disk.flush().unwrap();
     // Longer than the partition has bytes, but not than where it ends.
