@@ -121,7 +121,7 @@ impl InFolder<'_> {
         move |source| Error::Against { folder: folder.clone(), source }
     }
 
-    /// Bytes in use on the whole file system, where files do not tell what they take: btrfs counts their blocks before
+    /// Bytes in use on the whole file system, where files do not show their space: btrfs counts their blocks before
     /// compression.
     fn used(&self) -> Result<Option<u64>> {
         if !name(self.folder).starts_with("btrfs") {
@@ -195,7 +195,7 @@ impl InFolder<'_> {
         copied.map_err(|error| if self.watch.stopped() { Error::Interrupted } else { self.failed()(error) })
     }
 
-    /// Puts what was kept in the place of everything in the folder.
+    /// Replaces everything in the folder by the kept copy.
     fn go_back(&self) -> Result<()> {
         std::fs::remove_dir_all(&self.top)
             .and_then(|()| std::fs::rename(&self.kept, &self.top))
@@ -269,7 +269,7 @@ impl Work for InFolder<'_> {
         .map(drop)
     }
 
-    /// The kernel keeps what was read.
+    /// The kernel's page cache has the data that was read.
     fn warm(&mut self) -> Result<bool> {
         Ok(true)
     }

@@ -30,12 +30,12 @@ use crate::{Configuration, Error, Event, Result, Watch};
 const GLANCE: Duration = Duration::from_millis(100);
 /// Time for a step to stop before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// How much of what a step said last is looked at when it failed.
+/// The number of bytes of a failed step's last output that are looked at.
 const LAST_WORDS: u64 = 4 << 10;
 
 /// Shows a dataset as a folder: handed in, since mounting is the business of an upper crate.
 pub trait Mounter: Send + Sync + std::fmt::Debug {
-    /// Mounts `fs` on the folder `at`, until what is returned is taken down.
+    /// Mounts `fs` on the folder `at`, until the returned value is unmounted.
     ///
     /// # Errors
     /// Why it is not mounted.
@@ -306,7 +306,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// The last line that says something.
+/// The last line that is not empty.
 fn last_words(said: &mut File) -> Option<String> {
     let len = said.metadata().ok()?.len();
     said.seek(SeekFrom::Start(len.saturating_sub(LAST_WORDS))).ok()?;

@@ -227,7 +227,7 @@ fn scale(ours: &[u64], theirs: &[String]) -> Option<f64> {
     best.all(|other| is_same(other, first)).then_some(first)
 }
 
-/// How many cores the name of a row tells of: `write seconds 32 cores`.
+/// The number of cores in the name of a row: `write seconds 32 cores`.
 fn cores(row: &str) -> Option<u32> {
     row.strip_suffix(" cores")?.rsplit(' ').next()?.parse().ok()
 }

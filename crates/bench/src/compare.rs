@@ -68,7 +68,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares `first` with `second`; `names` are what they are called.
+    /// Compares `first` with `second`; `names` are their names.
     ///
     /// # Errors
     /// They have no configuration in common.

@@ -24,7 +24,7 @@ const BUDGET: Duration = Duration::from_millis(200);
 pub struct Implementation {
     /// Value of the property `compression` or `checksum`.
     pub name: String,
-    /// Whose code: for gzip, as `gzip_engine` names it; `cenote` for our own.
+    /// The library: for gzip, as `gzip_engine` names it; `cenote` for our own code.
     pub engine: String,
     /// Library and version.
     pub library: String,

@@ -177,7 +177,7 @@ pub enum Kind {
         y: Axis,
         /// Name, x, y.
         points: Vec<(String, f64, f64)>,
-        /// Those that no other beats in both, from left to right.
+        /// The points that no other beats in both, from left to right.
         front: Vec<usize>,
         /// The one that is recommended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -260,7 +260,7 @@ pub struct Series {
 pub struct Figures {
     /// Sentences: the answer, what to keep in mind, the machine.
     pub notes: Vec<String>,
-    /// In a few words and numbers: name, number, what it is compared with.
+    /// The main figures: name, number, and the number that it is compared with.
     pub tiles: Vec<(String, String, String)>,
     /// The charts, in order.
     pub charts: Vec<Chart>,

@@ -99,7 +99,7 @@ fn fastq(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &SeededEntropy) {
 fn fasta(data: &mut Vec<u8>, is_done: IsDone<'_>, random: &SeededEntropy) {
     const LINE: usize = 80;
     const SEQUENCE: usize = 40_000;
-    /// How far back lies what comes again.
+    /// The distance to the earlier text that is repeated.
     const BACK: usize = 1500;
     for number in 1.. {
         if is_done(data) {

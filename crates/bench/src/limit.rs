@@ -13,7 +13,7 @@ const NOTABLE: f64 = 0.5;
 const DELAY_SCALE: f64 = 500e-6;
 /// Part of the dirty limit at which a sync begins (`zfs_dirty_data_sync_percent`).
 const SYNC_FROM: f64 = 0.2;
-/// A writer runs ahead from this part above what stores its data.
+/// A writer counts as faster than the storage from this factor on.
 pub(crate) const TELLING: f64 = 1.05;
 
 /// The bottleneck of reading or writing.

@@ -36,7 +36,7 @@ pub struct Machine {
     pub source_bytes: u64,
     /// They were read into memory before anything was timed.
     pub source_in_memory: bool,
-    /// Clock and governor of the processor, where the system tells.
+    /// Clock and governor of the processor, where the system has them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub clock: String,
     /// Implementations of the compressions.
@@ -188,7 +188,7 @@ fn disk_model(majmin: &str) -> Option<String> {
     let folder = Path::new("/sys/dev/block").join(majmin).canonicalize().ok()?;
     let whole = if folder.join("partition").exists() { folder.parent()? } else { &folder };
     let read = |name: &str| std::fs::read_to_string(whole.join(name)).ok().map(|text| text.trim().to_owned());
-    // Virtual disks have no model, and what they say about turning is made up.
+    // Virtual disks have no model, and their claim to rotate or not means nothing.
     let model = read("device/model").filter(|model| !model.is_empty())?;
     let kind = if read("queue/rotational")? == "0" { "not rotating" } else { "rotating" };
     Some(format!("{model}, {kind}"))

@@ -41,7 +41,7 @@ pub(crate) struct Sizes {
     pub(crate) compressratio: u64,
 }
 
-/// A place that takes the files of a source and gives them back.
+/// A place into which the files of a source are written, and from which they are read.
 pub(crate) trait Work {
     /// Whose CPU time the work takes.
     fn cpu_clock(&self) -> CpuClock;

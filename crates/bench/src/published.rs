@@ -115,7 +115,7 @@ impl Published {
         Figures { tables, charts, ..Figures::default() }
     }
 
-    /// As text: what it says, its tables.
+    /// The figures as text: facts, conclusions and tables.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = format!("# {}\n\n", self.title);

@@ -36,7 +36,7 @@ enum Now {
 }
 
 impl<'a> Reading<'a> {
-    /// Reads the file `contents`, which the pool gives as `pieces`, in order.
+    /// Reads the file `contents`, whose `pieces` come from the pool in order.
     pub(crate) fn new(
         contents: &Contents,
         pieces: &'a mut dyn Iterator<Item = Result<Piece>>,
@@ -58,7 +58,7 @@ impl<'a> Reading<'a> {
     /// Those of the pieces.
     pub(crate) fn next_part(&mut self) -> Result<Option<(u64, &[u8])>> {
         while self.now.is_over() {
-            // A record that nobody holds any more lends its memory to the next ones.
+            // The memory of a record without holders is used for the next ones.
             self.now = Now::Zeros(0..0);
             match self.begin()? {
                 Some(next) => self.now = next,
@@ -66,7 +66,7 @@ impl<'a> Reading<'a> {
             }
         }
         let (at, len) = self.now.fill(&mut self.buf);
-        // Without this a compiler may leave out the copy, since nobody looks at it.
+        // Without this, a compiler may leave out the copy, since no code uses it.
         Ok(Some((at, black_box(&self.buf[..len]))))
     }
 

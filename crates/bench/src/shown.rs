@@ -14,7 +14,7 @@ use crate::{Repetition, Report, Run, Tick, published, ranking, table};
 /// A shorter measurement has too few points for a line over time.
 const TRACED_SECONDS: f64 = 3.0;
 const WARM_READ: &str = "warm read MB/s";
-/// Columns that say the same in each row are told below the table instead.
+/// Columns with the same value in each row are left out, and named below the table.
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
 
 impl Figures {

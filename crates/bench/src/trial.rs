@@ -366,7 +366,7 @@ fn placed<T: Send>(
     });
     match (done, target.remove(configuration)) {
         (done, Ok(())) => done,
-        // The user who stopped it knows why it ended, but not which files are left.
+        // A user who stopped the measurement knows why it ended, but not which files were not removed.
         (Ok(_) | Err(Error::Interrupted), Err(left)) => Err(left),
         (Err(error), Err(left)) => {
             watch.event(Event::Note(&left.to_string()));

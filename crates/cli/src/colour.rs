@@ -10,7 +10,7 @@ pub enum Colour {
     Bold,
     /// All is well.
     Green,
-    /// Something is not as it should be.
+    /// For a state that needs attention.
     Yellow,
     /// Something is wrong.
     Red,

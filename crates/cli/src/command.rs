@@ -73,7 +73,7 @@ pub type Function = fn(&Call, &mut Console) -> Result<(), Failure>;
 /// A function that completes a command line for a server; `None` if nothing must be added.
 pub type Completed = fn(&Call) -> Result<Option<Vec<String>>, Failure>;
 
-/// A function that lists what `-c` of the command of this name may run.
+/// A function that lists the programs that `-c` of the command of this name may run.
 pub type Listing = fn(&mut Console, &str) -> Result<(), Failure>;
 
 /// How a command is carried out.
@@ -100,7 +100,7 @@ pub enum Targets {
     All,
     /// All operands but the first.
     AllButFirst,
-    /// Those that this function gives.
+    /// The pools that this function returns.
     Of(fn(&Call) -> Result<Vec<String>, Failure>),
 }
 

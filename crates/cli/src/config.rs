@@ -177,7 +177,7 @@ impl Config {
         Ok(())
     }
 
-    /// Sets in `options` what was said.
+    /// Puts the configured values into `options`.
     pub fn apply(&self, options: &mut Options) {
         for (_, tunable, text) in &self.said {
             tunable.set(options, text).expect("it was parsed when it was said");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use front::Mounter;
 use server::FrontEnds;
 
-/// Mounts file systems, and takes down what a server that died left mounted.
+/// Mounts file systems, and removes the mounts that a dead server left.
 pub const MOUNTER: &dyn Mounter = &fuse::Fuse;
 
 /// All that a server is given.

@@ -82,7 +82,8 @@ pub fn read_key(from: &mut dyn Read, format: KeyFormat) -> io::Result<Zeroizing<
         KeyFormat::Hex => (HEX, true),
         KeyFormat::Passphrase => (PASSPHRASE_MAX, true),
     };
-    // With room for all of it from the start, no copy is left behind when it grows. One more tells that it is too long.
+    // The buffer has room for all of it from the start, so that no copy is left behind when it grows. One byte more
+    // shows that the key is too long.
     let mut key = Zeroizing::new(Vec::with_capacity(most + 1));
     let mut byte = Zeroizing::new([0]);
     while key.len() <= most {

@@ -16,7 +16,7 @@ use crate::out::Console;
 use crate::place::Place;
 use crate::suggest::{NO_IMAGE, WHOLE_PATH, inside, nearest};
 
-/// How a suggestion begins that names what to write in place of a word.
+/// The beginning of a suggestion.
 const QUESTION: &str = "did you mean ";
 /// What stands around a name in messages that say only there that nothing is called so.
 const MISSING: [(&str, &str); 4] = [

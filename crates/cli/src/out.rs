@@ -233,7 +233,7 @@ impl<'a> Console<'a> {
         self.out.terminal
     }
 
-    /// Pushes out what was printed so far.
+    /// Writes the output so far.
     ///
     /// # Errors
     /// As [`Console::line`].

@@ -205,7 +205,7 @@ impl Field {
 pub struct Got {
     pub name: String,
     pub property: String,
-    /// The column that `list` would show it in: what width it asks for.
+    /// The column of the same property in `list`: it decides about the width.
     pub column: Column,
     pub value: String,
     /// The value as people read it, whose length counts for the width even with `-p`.

@@ -34,7 +34,7 @@ pub fn object_of(mos: &Mos, head: ObjectId) -> Result<Option<ObjectId>> {
     Ok(zap::lookup_u64(&object, KEY.as_bytes())?.map(ObjectId))
 }
 
-/// A head's bookmarks: name after the `#`, and what it says; oldest first.
+/// A head's bookmarks, oldest first: the name after the `#`, and the contents.
 pub fn all(mos: &Mos, head: ObjectId) -> Result<Vec<(String, Bookmark)>> {
     let Some(id) = object_of(mos, head)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();

@@ -36,7 +36,7 @@ pub(crate) fn header(object: &Object) -> Result<Header> {
     Ok(header)
 }
 
-/// Decodes what the list `id` holds.
+/// Decodes an entry of the list `id`.
 pub(crate) fn listed(id: ObjectId, slot: &[u8]) -> Result<BlockPtr> {
     match BlockPtr::decode(slot, ByteOrder::Little).map_err(Error::corrupt(id))? {
         BlockPtr::Hole(_) => Err(Error::corrupt(id)(format::Corrupt::new("hole in a list", 0))),

@@ -228,7 +228,8 @@ pub enum Error {
     /// A device of a vdev is being rebuilt in the order of its places.
     #[error("currently sequentially resilvering")]
     Rebuilding,
-    /// The vdev does not say without its blocks what belongs where, or the feature `device_rebuild` is not enabled.
+    /// The layout of the vdev does not show without its blocks where data belongs, or the feature `device_rebuild` is
+    /// not enabled.
     #[error("only mirror and dRAID vdevs support sequential reconstruction")]
     NotSequential,
     /// A tunable does not take a value.
@@ -333,7 +334,7 @@ pub enum Error {
     /// A bookmark's source lies outside the history of its dataset.
     #[error("the source of '{0}' is not an ancestor of its dataset")]
     NotAncestor(String),
-    /// Blocks of this dataset were left out where it comes from.
+    /// Blocks of this dataset were left out by its sender.
     #[error("Dataset is not complete, was created by receiving a redacted zfs send stream.")]
     Redacted(String),
     /// A raw stream of an encrypted dataset that leaves blocks out, or brings blocks that its source lacks.

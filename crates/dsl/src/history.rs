@@ -64,7 +64,7 @@ fn append(mos: &Mos, tx: &Tx, record: &NvList, is_command: bool) -> Result<()> {
         ring.drop_oldest(u64::from_le_bytes(length)).map_err(Error::corrupt(id))?;
     }
     if !ring.has_room(len) {
-        // The ring is too small for the record. OpenZFS, too, goes on without it.
+        // The ring is too small for the record. Like OpenZFS, it is left out.
         return Ok(());
     }
     let mut done = 0;

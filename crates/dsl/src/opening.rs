@@ -15,7 +15,8 @@ pub struct Opening {
     pub keys: Option<KeyData>,
     /// Guids of the snapshots by which the stream is redacted; `None`: it leaves nothing out.
     pub redacted_by: Option<Vec<u64>>,
-    /// Guids of the snapshots by which what it builds upon may be redacted: the stream brings all that was left out there.
+    /// Guids of the redaction snapshots that the source of the stream may have: the stream has all blocks that are
+    /// missing there.
     pub completes: Option<Vec<u64>>,
 }
 

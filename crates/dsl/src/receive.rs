@@ -338,7 +338,7 @@ impl Change<'_> {
         if head_id == id {
             return Ok(());
         }
-        // The rest of this is what taking the old head apart asks for.
+        // The rest of this is the cost of destroying the old head.
         let head = mos.dataset(head_id)?;
         self.check_freeable(&head.bp, after.prev_snap_txg)?;
         self.check_deferred(after.prev_snap, 1)

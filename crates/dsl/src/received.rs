@@ -31,7 +31,7 @@ pub struct ReceiveOptions {
     pub dry_run: bool,
     /// `-o origin=`: the snapshot that a stream of a clone builds upon here; it must be the one that the sender had.
     pub origin: Option<String>,
-    /// `-s`: what arrived of a stream that is cut off is kept, to be resumed.
+    /// `-s`: the received part of an interrupted stream is kept, to be resumed.
     pub resumable: bool,
 }
 

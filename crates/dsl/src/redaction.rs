@@ -1,4 +1,4 @@
-//! Redaction: which datasets lack blocks that their sender left out, and the lists by which it leaves them out.
+//! Redaction: datasets that lack blocks because their sender left them out, and the lists of these blocks.
 //!
 //! A redacted dataset has an array of guids as its mark of the feature `redacted_datasets`. A redaction bookmark names an
 //! object with a list of blocks.

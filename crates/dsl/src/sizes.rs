@@ -19,7 +19,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes of what `ptr` refers to.
+    /// The sizes of the block at `ptr`.
     pub fn of(vdevs: &Vdevs, ptr: &BlockPtr) -> Sizes {
         match ptr {
             BlockPtr::Hole(_) => Sizes::default(),

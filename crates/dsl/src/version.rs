@@ -24,7 +24,7 @@ pub const BOOT: u64 = 6;
 pub const LOGS: u64 = 7;
 /// First version with permissions for users.
 pub const DELEGATION: u64 = 8;
-/// First version that knows exactly what only a head refers to.
+/// First version that counts exactly the space that only a head refers to.
 pub const UNIQUE: u64 = 9;
 /// Datasets may have a `refreservation`.
 pub const REFRESERVATION: u64 = 9;

@@ -22,7 +22,7 @@ pub const GROUP: u16 = 0x2000 | IDENTIFIER_GROUP;
 /// ACE flags: everyone.
 pub const EVERYONE: u16 = 0x4000;
 
-/// Those flags that say who is meant.
+/// The flags that name the subject.
 const WHO: u16 = 0x7000 | IDENTIFIER_GROUP;
 /// Types of ACEs with two GUIDs after the id.
 const OBJECT_TYPES: core::ops::RangeInclusive<u16> = 5..=8;

@@ -4,7 +4,7 @@
 //! To:     `storage`, which fills and reads the device, and computes the checksums (`codec`).
 //! Source: docs/format/12-auxiliary-vdevs.md §2.
 //!
-//! Everything is little-endian: what a big-endian machine left on a cache is not used.
+//! Everything is little-endian: the contents of a cache that a big-endian machine wrote are not used.
 
 use alloc::vec::Vec;
 

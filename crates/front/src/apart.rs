@@ -132,7 +132,7 @@ impl Asker {
         let (ours, theirs) = UnixStream::pair().ok()?;
         let (questions, todo) = channel();
         let (ready, is_ready) = channel();
-        // The thread takes a copy along into its table. What is left here is closed below.
+        // The thread takes a copy into its table. The original is closed below.
         let theirs = Arc::new(theirs);
         let taken = theirs.clone();
         let thread = std::thread::Builder::new().name("cenote-ask".into());
@@ -221,7 +221,7 @@ mod tests {
         });
         let names: Vec<_> = names.unwrap().into_iter().map(|name| name.display().to_string()).collect();
         assert!(!names.iter().any(|name| name.contains("deleted")), "{names:?}");
-        // Somebody may wait until the standard output of the process is closed.
+        // A reader may wait until the standard output of the process is closed.
         assert_eq!(names.iter().filter(|name| *name == "/dev/null").count(), STANDARD, "{names:?}");
         // The standard descriptors, the socket, and the folder that was read.
         assert!(names.len() <= 5, "{names:?}");

@@ -17,7 +17,7 @@ use fuser::{EarlyReply, Errno, Request, RequestId};
 use zpl::interrupt::{self, Interrupt, Wish};
 use zpl::rank::{MutexHeld, RankedMutex};
 
-/// Between two looks at the signals of programs whose requests are interrupted.
+/// The time between two looks at the signals of programs whose requests are interrupted.
 const LOOK: Duration = Duration::from_millis(100);
 /// A program that handles its signal gets `EINTR` once its request has taken so long. Below that, files behave as on
 /// other file systems, where a request is not interrupted.

@@ -56,7 +56,7 @@ pub(crate) fn write_back_all(limit: Duration) -> io::Result<()> {
             rustix::fs::sync();
             Ok(())
         });
-        // Nobody may be waiting any more.
+        // The caller may have stopped waiting.
         let _ = done.send(all);
     })?;
     waits.recv_timeout(limit).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
@@ -175,7 +175,7 @@ fn is_dead(root: OwnedFd) -> bool {
         // The first question may be answered from the kernel's cache; `statfs` never is.
         let dead = rustix::fs::fstat(&root).is_err_and(cut) || rustix::fs::fstatvfs(&root).is_err_and(cut);
         drop(root);
-        // Nobody may be waiting any more.
+        // The caller may have stopped waiting.
         let _ = answer.send(dead);
     });
     asking.is_ok() && answered.recv_timeout(ANSWERING).unwrap_or(false)

@@ -215,7 +215,7 @@ fn pages_in(meminfo: &str) -> u64 {
     bytes / page_size() as u64 + COUNTED_LATE
 }
 
-/// Waits as long as something moves.
+/// Waits as long as there is progress.
 pub(crate) struct Patience<F> {
     limit: Duration,
     moved: F,

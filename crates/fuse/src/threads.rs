@@ -14,7 +14,7 @@ pub(crate) fn thread_count(options: &MountOptions) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match options.threads {
         0 => (cores * THREADS_PER_CORE).clamp(THREADS_MIN, THREADS_MAX) + SPARE,
-        // One may wait for the kernel to write back what another serves.
+        // One thread may wait for the kernel to write back pages that another thread serves.
         count => count.max(2),
     }
 }

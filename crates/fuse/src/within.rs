@@ -1,7 +1,7 @@
 //! A file system that has no mount of its own: it is shown in place of a directory of another one (decision 0027).
 //!
-//! Nobody but this process knows whether programs use it. The kernel's knowledge of a node counts as use, so the kernel is
-//! asked to forget the file system: what it still knows after that, programs use.
+//! Only this process can find out whether programs use it. The kernel's knowledge of a node counts as use. So the
+//! kernel is asked to forget the file system: programs use the nodes that it still knows after that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::snapdir::{Others, Snapshots};
 const QUIET: u32 = 200;
 /// The maximal number of looks while the kernel still forgets nodes.
 const PATIENCE: u32 = 1000;
-/// How long messages that are being served may take to come to their end.
+/// The time that running messages may take to end.
 const SERVING: Duration = Duration::from_secs(30);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -82,7 +82,7 @@ impl Within {
         // The kernel reports what it forgets in its own time.
         while !self.parent.trees.take_out(covered.dir(), is_unused) {
             let now = own.session.handles().len() + snapshots.open_count() as u64;
-            // Messages of programs may keep those about what it forgot waiting.
+            // Messages of programs may delay the kernel's messages about forgotten nodes.
             let goes_on = now != left || !own.progress.mark().is_idle;
             (left, quiet, looks) = (now, if goes_on { 0 } else { quiet + 1 }, looks + 1);
             if quiet > QUIET || looks > PATIENCE || !own.trees.is_empty() {

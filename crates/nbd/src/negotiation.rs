@@ -60,7 +60,7 @@ pub(crate) enum Outcome {
     Leave,
 }
 
-/// Greets the client. What it answers holds for the whole negotiation.
+/// Greets the client. Its answer holds for the whole negotiation.
 pub(crate) fn greet<S: Read + Write>(socket: &mut S) -> Result<Greeted, Broken> {
     let mut first = INIT.to_be_bytes().to_vec();
     first.extend(OPTION.to_be_bytes());

@@ -100,8 +100,8 @@ impl Replies {
         self.send(&data.raw)
     }
 
-    /// A simple reply with data: `first`, and what `next` gives behind it. No other reply comes between. An error of `next`
-    /// cannot be told to the client any more, so it ends the connection.
+    /// A simple reply with data: `first`, and then the results of `next`. No other reply comes between. An error of
+    /// `next` cannot be reported to the client any more, so it ends the connection.
     pub(crate) fn whole(
         &self,
         request: &Request,

@@ -35,7 +35,7 @@ impl Stream {
         }
     }
 
-    /// Has reading and writing return at once, for all who use the connection.
+    /// Makes reads and writes return at once, for all users of the connection.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.set_nonblocking(true),

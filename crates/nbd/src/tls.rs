@@ -299,7 +299,7 @@ impl Relay {
         Ok(!state.peer_has_closed() || !self.decrypted.is_empty())
     }
 
-    /// Hands decrypted bytes to the plain end; false when nobody takes them.
+    /// Hands decrypted bytes to the plain end; false when that end is closed.
     fn hand_over(&mut self) -> io::Result<bool> {
         match (&self.inner).write(&self.decrypted[self.taken..]) {
             Ok(0) => return Ok(false),
@@ -314,7 +314,7 @@ impl Relay {
         Ok(true)
     }
 
-    /// Encrypts what the plain end sends.
+    /// Encrypts the bytes from the plain end.
     fn encrypt(&mut self) -> io::Result<()> {
         match (&self.inner).read(&mut self.piece) {
             Ok(0) => {

@@ -138,7 +138,7 @@ impl Syncing<'_> {
         let config = leaf_mut(&mut self.state.config.tree, guid.0).ok_or(Error::NoSuchDevice)?;
         AWAY.iter().for_each(|key| drop(config.extra.remove(key)));
         if !health.missing().is_empty() {
-            // So an import knows that its list is more than what devices miss.
+            // This shows an import that the list has more than the txgs that devices miss.
             config.extra.insert(RESILVERED, txg.0);
         }
         replacement::note_return(&mut self.state.config.tree, guid);

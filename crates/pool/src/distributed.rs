@@ -1,12 +1,13 @@
-//! Distributed spares in use, and what is written down of them.
+//! Distributed spares in use, and their records on disk.
 //!
 //! From:   the configuration, which has them as leaves of `spare` vdevs; the lists of missed txgs of all leaves of their vdev.
 //! To:     the health of these leaves; the lists on disk.
 //! Source: docs/format/11-redundancy.md §3.4, §9, §10.5.
 //!
-//! A part of a spare lies on each device of the vdev. When a device misses a txg, the spare misses the part of it that belongs on this
-//! device. In memory only what the spare misses as a whole is in its own list: `storage` looks at the list of the device as well. On
-//! disk the spare's list has the txgs of the devices, too, because OpenZFS writes to a spare what is in the spare's own list only.
+//! A part of a spare lies on each device of the vdev. When a device misses a txg, the spare misses its part on this
+//! device. In memory, the spare's own list has only the txgs that the spare misses as a whole: `storage` looks at the
+//! list of the device as well. On disk, the spare's list has the txgs of the devices, too, because OpenZFS resilvers to
+//! a spare only the txgs of the spare's own list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ const MAPPING_MAX: u64 = 1 << 30;
 const REMOVING: &str = "com.delphix:removing";
 /// Bytes of one entry of the mapping, at most.
 pub(crate) const PIECE_MAX: u64 = 16 << 20;
-/// Bytes of its bonus where the pool counts what of each entry is obsolete.
+/// Bytes of its bonus where the pool counts the obsolete bytes of each entry.
 const BONUS: usize = 32;
 /// In the record: no vdev was removed before.
 const NONE: u64 = u64::MAX;

@@ -28,7 +28,7 @@ pub enum LabelFault {
     Damaged,
     /// It is a label of another pool or of another device.
     Foreign,
-    /// Its configuration is of another txg than the one that counts.
+    /// Its configuration has another txg than the valid one.
     OtherTxg {
         /// The txg of this label.
         own: Txg,
@@ -42,8 +42,9 @@ pub enum LabelFault {
 }
 
 impl LabelFault {
-    /// Whether something else than a power cut left it. Labels are written in pairs, and uberblocks one label after the other, so
-    /// a cut between these writes leaves labels of two txgs. Each of them leads to a whole state of the pool.
+    /// Whether it is real damage, and not the trace of a power cut. Labels are written in pairs, and uberblocks one
+    /// label after the other, so a cut between these writes leaves labels of two txgs. Each of them leads to a whole
+    /// state of the pool.
     #[must_use]
     pub fn is_damage(self) -> bool {
         !matches!(self, LabelFault::OtherTxg { .. } | LabelFault::LacksUberblock)

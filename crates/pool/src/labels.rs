@@ -151,8 +151,8 @@ pub fn write_config(
     for_each_of_half(disk, config, leaf, half, |raw, at| write(disk, raw, at))
 }
 
-/// Reads half of the labels of `leaf` back, which [`write_config`] wrote and a flush made durable. Where the device gives
-/// something else, they are written once more. One label that is as it was written is enough.
+/// Reads half of the labels of `leaf` back, which [`write_config`] wrote and a flush made durable. If the device
+/// returns other bytes, they are written once more. One label with the written bytes is enough.
 ///
 /// # Errors
 /// For both labels: the device gives something else again, or refuses.

@@ -124,7 +124,7 @@ impl crate::Inner {
     }
 }
 
-/// Why the pool is not written while what was removed is tidied up.
+/// The reason why the pool cannot be written while an interrupted removal is tidied up.
 pub(crate) fn unfinished(mos: &Mos) -> Result<Option<NotWritten>> {
     let remapped = zap::lookup(&*mos.object(DIRECTORY)?, b"com.delphix:obsolete_bpobj")?;
     Ok(remapped.map(|_| NotWritten::Remapped))

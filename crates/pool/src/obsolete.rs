@@ -17,7 +17,7 @@ use crate::{Error, Result, space_maps};
 
 /// The key of the space map of obsolete parts in the ZAP of the vdev.
 pub(crate) const MAP: &[u8] = b"com.delphix:indirect_obsolete_sm";
-/// Marks a vdev of which it is counted exactly what is obsolete.
+/// Marks a vdev whose obsolete bytes are counted exactly.
 pub(crate) const IS_PRECISE: &[u8] = b"com.delphix:obsolete_counts_are_precise";
 /// Bytes of one of the counts.
 const COUNT: usize = 4;

@@ -85,7 +85,7 @@ pub struct Options {
     pub txg_timeout: u64,
     /// Blocks of destroyed datasets that one txg frees.
     pub async_blocks: u64,
-    /// When the livelist of a clone gets a new part, and when it is given up.
+    /// The rules for new parts of the livelist of a clone, and for dropping it.
     pub livelists: Rules,
     /// Bytes of a vdev that is being removed that one txg copies, about.
     pub copied_at_once: u64,
@@ -103,7 +103,7 @@ pub struct Options {
     pub slow_io_ms: u64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
     pub deadman_ms: u64,
-    /// Milliseconds after which an event tells of a txg that does not end.
+    /// Milliseconds after which an event reports a txg that does not end.
     pub deadman_sync_ms: u64,
     /// The pool was just created: its first event reports a creation instead of an import.
     pub is_new: bool,

@@ -184,7 +184,7 @@ impl Syncing<'_> {
         leaves.filter(|leaf| leaf.extra.contains(REBUILT)).map(|leaf| leaf.guid.0).collect()
     }
 
-    /// Copies the next part of a rebuild, about `bytes` of what is in use.
+    /// Copies the next part of a rebuild, about `bytes` of the space in use.
     ///
     /// # Errors
     /// The MOS cannot be read; a device refuses that the pool cannot do without.
@@ -248,7 +248,7 @@ impl Syncing<'_> {
         Ok(found)
     }
 
-    /// Up to where a rebuild that is in this metaslab copies what is in use.
+    /// The end of the space in use that a rebuild in this metaslab copies.
     fn end_of(&mut self, vdev: u32, metaslab: u64, runs: &Runs) -> u64 {
         match self.state.passing {
             Some(passing) if (passing.vdev, passing.metaslab) == (vdev, metaslab) => passing.end,
@@ -267,7 +267,7 @@ impl Syncing<'_> {
         let whole: Vec<storage::Leaf> = top
             .written()
             .filter(|leaf| targets.contains(&leaf.guid))
-            // A leaf that was away meanwhile lacks more, and is resilvered.
+            // A leaf that was away meanwhile misses more, and is resilvered.
             .filter(|leaf| leaf.health.missing().bounds().is_none_or(|(_, end)| end <= rebuild.max_txg))
             .cloned()
             .collect();
@@ -300,7 +300,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Ends sequential rebuilds: a resilver that begins now writes what they left.
+    /// Ends sequential rebuilds: a resilver that begins now writes the rest.
     ///
     /// # Errors
     /// A record cannot be read or written.
@@ -312,7 +312,7 @@ impl Syncing<'_> {
     }
 }
 
-/// So many bytes at `start`, and what belongs to the stripe that is cut.
+/// So many bytes at `start`, extended to whole stripes.
 fn whole_stripes(top: &TopVdev, start: u64, len: u64) -> u64 {
     (start + len).next_multiple_of(top.unit()) - start
 }

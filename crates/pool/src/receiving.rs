@@ -90,7 +90,7 @@ impl Pool {
         change::marks(&self.inner.mos, id)
     }
 
-    /// Whether somebody in this process has the dataset with this number open.
+    /// Whether the dataset with this number is open in this process.
     #[must_use]
     pub fn is_open(&self, id: ObjectId) -> bool {
         self.inner.open.is_open(id)
@@ -126,7 +126,7 @@ impl Pool {
         self.run(move |syncing| syncing.change(|dsl| dsl.abort_receive(&name)))
     }
 
-    /// Destroys what an interrupted receive or destroy left. OpenZFS does the same at an import.
+    /// Destroys the rests of an interrupted receive or destroy. OpenZFS does the same at an import.
     pub(crate) fn remove_unfinished(&self) -> Result<()> {
         if self.read_only().is_some() {
             return Ok(());

@@ -18,7 +18,7 @@ use crate::{Error, Result};
 pub type RedactionEntries = Box<dyn Iterator<Item = Result<Entry>> + Send>;
 
 impl Pool {
-    /// Whether blocks of a dataset were left out where it comes from.
+    /// Whether blocks of a dataset were left out by its sender.
     ///
     /// # Errors
     /// Its marks cannot be read.
@@ -96,7 +96,7 @@ impl Pool {
         progress: Option<(u64, u64)>,
     ) -> Result<()> {
         let name = name.to_owned();
-        // An entry takes less than a hundredth of what is reckoned for an object.
+        // An entry takes less than a hundredth of the space that is counted for an object.
         let objects = 2 + entries.len() as u64 / 100;
         self.run_beside(Reserve::Whole, objects, move |syncing| {
             syncing.change(|dsl| {

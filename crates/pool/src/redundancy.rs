@@ -181,7 +181,7 @@ impl Newest {
         self.last
     }
 
-    /// Whether a device lacks more than the newest state of `latest`. It may lack that one, because the power may have
+    /// Whether a device misses more than the newest state of `latest`. It may miss that one, because the power may have
     /// failed while it was written.
     fn is_behind(self, latest: &Newest) -> bool {
         self.last < latest.before

@@ -104,7 +104,7 @@ impl ReflowNews {
         self.ended.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether something kept sectors from moving when it was tried last.
+    /// Whether an obstacle kept sectors from moving at the last attempt.
     pub(crate) fn is_hindered(&self) -> bool {
         self.hindered.load(Ordering::Acquire)
     }

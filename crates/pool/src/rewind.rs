@@ -138,7 +138,7 @@ fn read_through(inner: &Inner, since: Txg) -> Result<Option<u64>> {
     if !whole {
         return Ok(None);
     }
-    // Nobody wants what was destroyed.
+    // Destroyed datasets are not looked at.
     roots.retain(|root| root.owner != walk::DESTROYED);
     for Root { owner, ptr, since: own, .. } in &mut roots {
         if owner.0 == 0 {

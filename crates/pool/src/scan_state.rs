@@ -45,7 +45,7 @@ impl Progress {
         (self.is_newer, self.changed) = (true, txg);
     }
 
-    /// `head` has a new snapshot: it holds what was to be visited of the head.
+    /// `head` has a new snapshot: the blocks that were to be visited in the head are in the snapshot now.
     pub fn snapshotted(&mut self, head: ObjectId, snapshot: ObjectId, txg: Txg) {
         if self.scan.objset() == head {
             self.scan.bookmark[0] = snapshot.0;

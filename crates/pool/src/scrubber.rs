@@ -116,7 +116,7 @@ impl Scrubber {
         self.turn.lock()
     }
 
-    /// Changes the place of what is under way, when datasets change.
+    /// Changes the place of the running scan, when datasets change.
     pub(crate) fn follow(&self, change: impl FnOnce(&mut Progress)) {
         if let Some(progress) = &mut self.lock().progress {
             change(progress);

@@ -14,7 +14,7 @@ use crate::pool::Pool;
 
 /// Entries that are pruned with each txg at most.
 const PRUNED_MAX: usize = 10_000;
-/// Flushes until the logs count as flushed, though others go on writing.
+/// The maximal number of flushes until the logs count as flushed, although other writers continue.
 const FLUSHES_MAX: usize = 100;
 
 /// Bytes that an entry of a log takes in memory.
@@ -75,7 +75,8 @@ impl Pool {
         Ok(sum)
     }
 
-    /// Takes entries out of the dedup tables that have logs. Their blocks stay, and are not shared from then on. Gives how many entries left.
+    /// Removes entries from the dedup tables that have logs. Their blocks stay, and are not shared from then on.
+    /// Returns the number of removed entries.
     ///
     /// # Errors
     /// If the tables cannot be read or written.

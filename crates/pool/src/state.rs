@@ -490,7 +490,7 @@ pub(crate) struct SyncState {
     pub(crate) mos_delta: Sizes,
     /// Blocks of destroyed datasets wait to be freed.
     pub(crate) freeing: bool,
-    /// The checkpoint, and what it keeps.
+    /// The checkpoint, and the space that it keeps.
     pub(crate) keeping: Keeping,
     /// The removal of a vdev that goes on.
     pub(crate) evacuating: Option<Evacuating>,

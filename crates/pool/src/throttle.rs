@@ -48,7 +48,7 @@ pub(crate) struct Limits {
     pub(crate) slow_io_ms: AtomicU64,
     /// Milliseconds after which an event tells of a request that a device does not answer.
     pub(crate) deadman_ms: AtomicU64,
-    /// Milliseconds after which an event tells of a txg that does not end.
+    /// Milliseconds after which an event reports a txg that does not end.
     pub(crate) deadman_sync_ms: AtomicU64,
     /// When the last delayed transaction may go on, since the pool was opened.
     wakeup: RankedMutex<Duration>,

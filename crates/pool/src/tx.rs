@@ -134,7 +134,7 @@ impl Hold {
         Hold { blocks, block_size, ..self }
     }
 
-    /// A write of `bytes` bytes of data that a program was told are written.
+    /// A write of `bytes` bytes of data that was acknowledged to a program.
     #[must_use]
     pub const fn acknowledged(bytes: u64) -> Hold {
         Hold { reach: Reach::Acknowledged, ..Hold::write(bytes) }

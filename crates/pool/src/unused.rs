@@ -230,7 +230,7 @@ impl Pool {
             Ok(all) => self.inner.treater.set_autotrim(all.iter().any(is_on)),
             Err(error) => tracing::warn!(%error, "the pool's properties cannot be read: nothing is trimmed"),
         }
-        // A stepwise pool does nothing by itself.
+        // A stepwise pool starts no work by itself.
         for what in Treatment::ALL.into_iter().filter(|_| !self.inner.groups.stepwise) {
             match self.treated(what) {
                 Ok(all) if all.iter().any(|(_, treated)| treated.course == Course::Active) => {

@@ -14,7 +14,7 @@ use storage::{Leaf, Request};
 
 use crate::pool::{Inner, Pool};
 
-/// A device that answers within this time is one that can be read.
+/// A device that answers within this time counts as readable.
 const ANSWER: Duration = Duration::from_secs(1);
 /// How long a busy machine may take to begin with a question to a device.
 const STARTS: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ impl Pool {
         self.inner.storage.vdevs().leaves().filter_map(|leaf| silent(leaf, limit)).collect()
     }
 
-    /// The txg that has been syncing for so long that users are to be told.
+    /// The txg that has been syncing for so long that it is reported.
     #[must_use]
     pub fn slow_sync(&self) -> Option<SlowSync> {
         self.inner.slow_sync()
@@ -131,7 +131,7 @@ impl Pool {
         // One that works on requests is not sent another one: it shows whether it answers.
         for leaf in leaves.iter().filter(|leaf| leaf.meter.oldest().is_none()) {
             let disk = leaf.disk.clone();
-            // Where no thread can be started, the device counts as one that answers.
+            // If no thread can be started, the device counts as one that answers.
             if std::thread::Builder::new().name("cenote-ask".into()).spawn(move || disk.ask()).is_err() {
                 unasked.insert(leaf.guid);
             }

@@ -35,7 +35,7 @@ pub(crate) struct Found {
     pub removed: Vec<String>,
 }
 
-/// Finds the folder `path` beneath `root`, and makes what is missing.
+/// Finds the folder `path` beneath `root`, and makes missing folders.
 ///
 /// Symbolic links are followed as if `root` were the root of the file tree. Only links made by root or this user are
 /// followed, because the maker of a pool may have put links into its file systems.

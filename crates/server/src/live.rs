@@ -410,7 +410,7 @@ impl Live {
         if pool.read_only().is_none()
             && let Err(error) = exports::keep(&pool, dataset, Some(told))
         {
-            // Nobody can have connected for long.
+            // Clients can have been connected for a moment only.
             let _ = self.exports.stop(dataset, true);
             return Err(error.into());
         }

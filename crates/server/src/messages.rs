@@ -210,7 +210,7 @@ pub struct Moved {
 /// Why a file system is mounted elsewhere than its property says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Elsewhere {
-    /// That folder is somebody else's.
+    /// The folder belongs to another user.
     NotYours,
     /// That folder is in the user's own mount, where they cannot mount; a symbolic link stands there.
     Linked,

@@ -27,7 +27,7 @@ pub struct Mounted {
 /// The option of a mount without extended attributes.
 pub const NOXATTR: &str = "noxattr";
 
-/// Options that take something away.
+/// Options that deny rights.
 const DENIALS: [&str; 5] = ["ro", "noexec", "nosuid", "nodev", "noatime"];
 
 /// A line of `/proc/self/mountinfo`.

@@ -51,7 +51,7 @@ pub struct Plan {
     /// The mountpoint is inherited or the default.
     pub inherits: bool,
     pub can: CanMount,
-    /// Over what is in the folder already.
+    /// Whether it is mounted over the contents of the folder.
     pub overlay: bool,
     /// `target` was given to mount(8); the properties say otherwise.
     pub told: bool,
@@ -148,7 +148,7 @@ impl Plan {
     }
 }
 
-/// Where mount(8) was told to mount.
+/// The mount that mount(8) asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The folder.

@@ -88,7 +88,7 @@ pub enum AskError {
     /// Nobody listens there.
     #[error("the server of the pool does not run")]
     Absent,
-    /// Somebody else than root listens.
+    /// Another user than root listens.
     #[error("'{}' is a socket of user {user}: nothing was sent to it", .path.display())]
     Stranger {
         /// The socket.

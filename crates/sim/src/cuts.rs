@@ -161,7 +161,7 @@ impl<'a> Cuts<'a> {
         let (pool, fs) = machine.open(script.disks(), seed)?;
         let found = Tree::read(&fs)?;
         let allowed = allowed(self.story.marks(), cut);
-        // Of what was being logged, some records may be there and the rest not.
+        // Some of the records that were being logged may be there, and the rest not.
         let halfway =
             matches!(allowed[..], [old, new] if new.logged && found.is_between(&old.tree, &new.tree));
         if !halfway && !allowed.iter().any(|mark| mark.allows(&found)) {

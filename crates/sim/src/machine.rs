@@ -49,7 +49,7 @@ pub struct Machine {
     pub force_ganging: u64,
     /// Blocks of destroyed datasets that one txg frees.
     pub async_blocks: u64,
-    /// When livelists of clones get new parts, and when they are given up.
+    /// The rules for new parts of livelists, and for dropping them.
     pub livelists: LivelistRules,
     /// Bytes of a vdev that is being removed that one txg copies.
     pub copied_at_once: u64,

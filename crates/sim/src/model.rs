@@ -1,4 +1,4 @@
-//! The reference: what the file system should hold, kept in two maps.
+//! The reference: the expected contents of the file system, in two maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl Model {
         }
     }
 
-    /// Moves `from` with all that is below it; what had the new name is gone.
+    /// Moves `from` with everything below it, and removes the node that had the new name.
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
         if self.names.get(from) == self.names.get(to) {
             return; // Two names of one file: POSIX leaves both.

@@ -52,7 +52,7 @@ impl Story {
         format!("{}/{long}{:x}", parent.unwrap_or_default(), chance.u64() >> 40)
     }
 
-    /// A file gets the blocks of another one: a new file, or one that is there.
+    /// A new or existing file gets the blocks of another one.
     fn clone_one(&mut self, chance: &SeededEntropy, file: &str) {
         let over = pick(chance, self.model().files()).filter(|over| *over != file && chance.below(2) == 0);
         let to = over.unwrap_or_else(|| self.fresh_path(chance));

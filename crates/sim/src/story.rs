@@ -329,8 +329,8 @@ impl Story {
         self
     }
 
-    /// Takes note that the pool may have synced by itself, for want of memory or space. What is on the disks
-    /// between here and the next sync is not known to the story.
+    /// Notes that the pool may have synced by itself, because memory or space ran out. From here to the next sync, the
+    /// story does not know the state on the disks.
     pub fn forget_unasked_syncs(&mut self) {
         self.forget();
     }

@@ -157,7 +157,7 @@ impl Tree {
         })
     }
 
-    /// Some of the paths on which two trees differ, with what each says.
+    /// Some of the paths on which two trees differ, with the node of each.
     #[must_use]
     pub fn differences(&self, other: &Tree) -> Vec<String> {
         let paths: std::collections::BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();

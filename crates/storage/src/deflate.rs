@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use codec::Engine;
 
-/// Whom a dataset wants its gzip from.
+/// The engine that a dataset asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GzipEngine {
     /// igzip while writers wait for compression, libdeflate else.
@@ -85,7 +85,7 @@ impl Deflate {
         self.saturated.store(saturated, Ordering::Relaxed);
     }
 
-    /// The engine for the next record of a dataset that wants `wanted`.
+    /// The engine for the next record of a dataset that asks for `wanted`.
     #[must_use]
     pub fn choose(&self, wanted: GzipEngine) -> Engine {
         match self.forced().unwrap_or(wanted) {

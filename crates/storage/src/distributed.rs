@@ -76,7 +76,8 @@ impl<'a> Ways<'a> {
         Ways { layout: None, sides: &[] }
     }
 
-    /// The devices that hold what belongs to `leaf` at `offset` of its allocatable area: of an ordinary leaf its own.
+    /// The devices that hold the data of `leaf` at `offset` of its allocatable area; for an ordinary leaf its own
+    /// device.
     pub(crate) fn holders(&self, leaf: &'a Leaf, offset: u64) -> Vec<Holder<'a>> {
         let mut found = Vec::new();
         self.follow(leaf, offset, &mut Follow { seen: 0, through: Vec::new(), found: &mut found });
@@ -114,7 +115,7 @@ impl<'a> Ways<'a> {
         parts
     }
 
-    /// Whether no device has what belongs to `leaf` at `offset` of a block born in `birth`, as far as that is known.
+    /// Whether no device has the data of `leaf` at `offset` of a block born in `birth`, as far as that is known.
     pub(crate) fn misses(&self, leaf: &Leaf, birth: Txg, offset: u64) -> bool {
         leaf.health.misses(birth)
             || leaf.distributed().is_some()

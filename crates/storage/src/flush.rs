@@ -1,4 +1,4 @@
-//! Making what was written durable: all devices at the same time.
+//! Flushes: all devices at the same time.
 //!
 //! From:   `pool`, at the end of a txg, and after writes to intent logs.
 //! To:     the leaves. Files and devices of the machine are flushed on several threads, so that the slowest one decides how long it takes;
@@ -52,7 +52,7 @@ impl Storage {
             for (_, leaf, flushed) in others {
                 let leaf = *leaf;
                 let flush = move || *flushed = Some(leaf.flush_or_say());
-                // Where the system gives no thread, the caller finds the leaf not flushed.
+                // If no thread can be started, the caller sees that the leaf is not flushed.
                 let _ = std::thread::Builder::new().name("cenote-flush".into()).spawn_scoped(scope, flush);
             }
             own.2 = Some(own.1.flush_or_say());

@@ -30,14 +30,14 @@ pub struct WithoutWriters<'a> {
     _writers: WriteHeld<'a, ()>,
 }
 
-/// Nobody but the owner reads or writes blocks of vdevs with parity.
+/// Only the owner of this reads or writes blocks of vdevs with parity.
 #[derive(Debug)]
 pub struct Alone<'a> {
     _readers: WriteHeld<'a, ()>,
 }
 
 impl Gate {
-    /// Until this is dropped, what was read of the layout stays true.
+    /// Until this is dropped, the layout does not change.
     pub(crate) fn read(&self) -> ReadHeld<'_, ()> {
         self.readers.read_after_panics()
     }

@@ -94,7 +94,7 @@ impl Health {
         self.lock().unwritten = TxgRuns::default();
     }
 
-    /// A resilver has written what was born below `end`, as far as it could.
+    /// A resilver has written the blocks born below `end`, as far as it could.
     pub fn resilvered_below(&self, end: Txg) {
         let mut state = self.lock();
         let mut missing = state.missing.not_below(end);

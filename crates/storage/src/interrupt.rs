@@ -23,7 +23,7 @@ pub enum Wish {
     Stay,
     /// It handles a signal by which users end programs, and goes on afterwards: it may see the answer.
     Asked,
-    /// It dies: nobody sees the answer.
+    /// The program dies, so the answer does not matter.
     Dying,
 }
 

@@ -18,7 +18,7 @@ use crate::{Deflate, Leaf, Payload, WriteError};
 
 /// Bytes handed to the I/O threads and not yet written, at most.
 const IN_FLIGHT_MAX: usize = 32 << 20;
-/// Bytes in flight from which on the disks are what writing waits for.
+/// From so many bytes in flight on, writing waits for the disks.
 const SATURATED: usize = IN_FLIGHT_MAX / 2;
 /// Threads that write, at most, however many leaves there are.
 const THREADS_MAX: usize = 32;
@@ -116,7 +116,7 @@ impl Flight {
 
 struct Shared {
     flight: RankedMutex<Flight>,
-    /// Wakes threads that write: there is something to do, or an end.
+    /// Wakes writing threads: there is work, or the queue ends.
     work: Condvar,
     /// Wakes threads that wait for room, or for all writes.
     landed: Condvar,
@@ -276,7 +276,7 @@ mod tests {
             flight.add(job(&leaves[leaf], offset));
         }
         let mut take = || flight.take().map(|job| (job.leaf.guid, job.offset));
-        // Nobody writes: the oldest. Then each leaf once before any leaf twice.
+        // If no thread writes, the oldest is taken. Then each leaf once before any leaf twice.
         assert_eq!([take(), take(), take()], [Some((0, 0)), Some((1, 0)), Some((2, 0))]);
         assert_eq!([take(), take()], [Some((0, 512)), Some((1, 512))]);
         // Leaf 2 has nothing more to do; the end of a write to leaf 0 changes nothing for the order within the leaf.

@@ -37,7 +37,7 @@ impl Leaf {
         Leaf::with_health(guid, disk, Arc::default())
     }
 
-    /// A leaf on an open device, of which it is known what it missed.
+    /// A leaf on an open device whose missed txgs are known.
     #[must_use]
     pub fn with_health(guid: u64, disk: Arc<dyn Disk>, health: Arc<Health>) -> Leaf {
         let meter = Arc::new(Meter::default());

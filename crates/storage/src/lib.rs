@@ -141,7 +141,7 @@ const READERS_PER_LEAF: usize = 3;
 /// Threads that read, at most.
 const READERS_MAX: usize = 32;
 
-/// How many threads read, where `workers` is what [`Options`] say.
+/// The number of reading threads; `workers` is the number in [`Options`].
 fn reading_threads(workers: usize, vdevs: &Vdevs) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let more = vdevs.leaves().count().saturating_sub(1) * READERS_PER_LEAF;

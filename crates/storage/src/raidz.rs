@@ -232,7 +232,7 @@ impl<'a> Stripe<'a> {
         let runs = if self.map.is_woven() { runs(&self.map) } else { Vec::new() };
         for run in runs {
             let mut all = vec![0; run.place.len as usize];
-            // Where this fails, each column is read by itself.
+            // If this fails, each column is read by itself.
             let Ok(leaf) = self.from.read(&run.place, &mut all) else { continue };
             for column in run.columns {
                 let place = self.map.columns[column];

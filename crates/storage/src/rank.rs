@@ -88,7 +88,7 @@ pub enum Rank {
     LogSpace,
     /// Blocks of intent logs that are written, or a range that is rebuilt.
     NoRebuild,
-    /// Blocks that are read from vdevs whose sectors may be copied elsewhere.
+    /// Reads of blocks from vdevs whose sectors may be moved.
     LayoutReaders,
     /// Operations that wait for a device.
     Suspended,
@@ -130,7 +130,7 @@ pub enum Rank {
     Flushing,
     /// The decision whether the pool can work without a leaf.
     Verdict,
-    /// Writes to a file that pass the page cache, or one that does not.
+    /// Writes to a file that bypass the page cache, or one that does not.
     DirectWrites,
     /// The turn to have the system flush a file.
     DeviceFlush,

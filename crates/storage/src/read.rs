@@ -91,7 +91,7 @@ impl Storage {
         }
         let sum = codec::checksum_of(block.checksum_kind, raw, &self.salt(), block.order);
         let sum = match block.encrypted && block.object_type != format::ObjectType::OBJSET {
-            // Of the code only what the pointer says counts here (02 §1.7).
+            // Only the part of the authentication code in the pointer counts here (02 §1.7).
             true => sum.with_mac(block.checksum_kind, &block.mac(), block.order),
             false => sum,
         };
@@ -213,7 +213,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Fills `raw` from the first copy that is what the pointer promises.
+    /// Fills `raw` from the first copy whose checksum is right.
     pub(crate) fn read_any(&self, block: &Block, depth: u32, raw: &mut Vec<u8>) -> Result<(), ReadError> {
         let mut last = None;
         let mut tried = Vec::new();
@@ -243,8 +243,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// As [`Reader::read_copy`] of a block that is no gang; each device that holds a part of the copy is looked at. Gives the children
-    /// that hold something else than they should, though the copy can be read.
+    /// As [`Reader::read_copy`], for a block that is no gang. Reads each device that holds a part of the copy. Returns
+    /// the children with wrong data, although the copy can be read.
     pub(crate) fn verify_copy(
         &self,
         block: &Block,

@@ -45,8 +45,8 @@ struct Part<'a> {
 }
 
 impl Storage {
-    /// Writes to the leaves `targets` of a top-level vdev what belongs there of `ranges`, each an offset and a length, which must be in use
-    /// while this runs. For the sync thread alone.
+    /// Writes the data of `ranges`, each an offset and a length, to the leaves `targets` of a top-level vdev. The
+    /// ranges must be in use while this runs. For the sync thread alone.
     ///
     /// # Errors
     /// A device refused that the pool cannot do without.
@@ -93,7 +93,7 @@ impl Storage {
     }
 }
 
-/// A range in pieces that are rebuilt each by itself.
+/// A range, divided into pieces that are rebuilt separately.
 fn chunks(top: &TopVdev, start: u64, len: u64) -> Vec<(u64, u64)> {
     let end = start + len;
     let mut chunks = Vec::new();
@@ -110,7 +110,7 @@ fn chunks(top: &TopVdev, start: u64, len: u64) -> Vec<(u64, u64)> {
     chunks
 }
 
-/// Whether what this leaf holds is right, as far as that is known.
+/// Whether the data of this leaf is right, as far as that is known.
 fn is_whole(leaf: &Leaf, targets: &[u64]) -> bool {
     !targets.contains(&leaf.guid) && !leaf.health.has_failed() && leaf.health.missing().is_empty()
 }
@@ -124,7 +124,7 @@ fn holds_all(holder: &Holder<'_>, targets: &[u64]) -> bool {
     holder.chain().all(|leaf| is_whole(leaf, targets))
 }
 
-/// Whether a device gets what belongs to a leaf: it is rebuilt, or a distributed spare that leads to it.
+/// Whether a device gets data of a leaf: the leaf is rebuilt, or a distributed spare that leads to it.
 fn is_rebuilt(holder: &Holder<'_>, targets: &[u64]) -> bool {
     holder.chain().any(|leaf| targets.contains(&leaf.guid))
 }

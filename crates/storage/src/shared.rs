@@ -71,7 +71,7 @@ impl TopVdev {
         let from = Columns { sides, ways: self.ways(), purpose, vdev: self.id, born };
         let mut outcome = raidz::verify(layout, from, offset, buf, is_good)?;
         if !outcome.good && sides.iter().any(Side::has_several) {
-            // Of a side with several devices another one may have what is right.
+            // On a side with several devices, another one may have the right data.
             outcome = self.read_shared(source, offset, buf, is_good)?;
         }
         if outcome.good {
@@ -107,8 +107,8 @@ impl TopVdev {
         stale
     }
 
-    /// A device of the vdev stops to take writes. The data that a resilver has written to distributed spares may have gone
-    /// to this device, and may not be durable there: so the spares go on missing what they miss now.
+    /// A device of the vdev no longer takes writes. Data that a resilver wrote to distributed spares may have gone to
+    /// this device, and may not be durable there: so the spares keep the list of the txgs that they miss now.
     pub fn device_goes(&self) {
         let spares = self.leaves().filter(|leaf| leaf.distributed().is_some());
         spares.for_each(|spare| spare.health.keep_all_missing());
@@ -154,7 +154,7 @@ fn compare_several(layout: &Spread, from: Columns<'_>, offset: u64, buf: &[u8], 
             let Some(leaf) = leaf else { continue };
             let is_spare = leaf.distributed().is_some();
             let is_wrong = |holder: &Holder<'_>| {
-                // Of the devices that hold a spare, those are left out that are known to lack the block.
+                // Devices of a spare that are known to miss the block are left out.
                 let is_compared = !is_spare || !holder.misses(from.born);
                 let read = is_compared.then(|| holder.device.read(from.purpose, column.offset, &mut found));
                 read.is_some_and(|read| read.is_err() || found != wanted.bytes())

@@ -143,7 +143,7 @@ impl Suspension {
         state.enabled && !state.given_up
     }
 
-    /// Sets what a refused write does.
+    /// Sets the effect of a refused write.
     pub fn set_mode(&self, mode: FailMode) {
         self.lock().mode = mode;
         self.changed.notify_all();
@@ -241,7 +241,7 @@ impl Suspension {
         self.changed.notify_all();
     }
 
-    /// Whether the refused operations were given up: they are not tried again.
+    /// Whether the refused operations were dropped: they are not tried again.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         self.lock().given_up
@@ -254,8 +254,8 @@ impl Suspension {
         state.refused.is_some() && (state.mode != FailMode::Wait || state.given_up)
     }
 
-    /// Blocks the caller while I/O is suspended and the mode is [`FailMode::Wait`], or until its request is interrupted.
-    /// Gives whether I/O goes on.
+    /// Blocks the caller while I/O is suspended and the mode is [`FailMode::Wait`], or until its request is
+    /// interrupted. Returns whether I/O is resumed.
     pub fn wait_for_resume(&self) -> bool {
         let mut state = self.lock();
         let waits = |state: &State| {

@@ -34,7 +34,7 @@ impl TopVdev {
         (start, end - start)
     }
 
-    /// The child that is the leaf with this guid, or in whose place it stands.
+    /// The child that is the leaf with this guid, or that has it below it.
     #[must_use]
     pub fn child_of(&self, guid: u64) -> Option<usize> {
         match &self.shape {

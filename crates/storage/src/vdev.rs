@@ -511,7 +511,7 @@ mod tests {
         assert_eq!(order((2 << 20) - 512), [0, 1, 2]);
         assert_eq!(order(2 << 20), [1, 2, 0]);
         assert_eq!(order(4 << 20), [2, 0, 1]);
-        // A device that works on something is asked after those that do not.
+        // A busy device is read after idle ones.
         disks[0].inject(Fault::Hang { from_op: 0 });
         std::thread::scope(|scope| {
             scope.spawn(|| leaves[0].read(Purpose::SyncRead, 0, &mut [0; 512]));

@@ -1,4 +1,4 @@
-//! Every copy of a block, looked at and mended: what checks and scrubs do.
+//! Reads every copy of a block and repairs damaged ones, for checks and scrubs.
 //!
 //! A gang is its header's copies and its pieces', each of which is a block of its own.
 
@@ -118,15 +118,15 @@ impl Reader<'_> {
 }
 
 impl Storage {
-    /// These children of a raidz vdev hold something else than they should.
+    /// These children of a raidz vdev have wrong data.
     fn damaged_columns(&self, dva: &Dva, children: &[usize]) -> ReadError {
         let top = self.vdevs().top_of(dva).ok();
         let leaves = children.iter().filter_map(|child| top?.child(*child));
         ReadError::DamagedColumns { devices: leaves.map(|leaf| leaf.disk.path().to_path_buf()).collect() }
     }
 
-    /// Writes what a good copy holds over damaged ones, which [`Reader::verify_copies`] named. The block must be in use
-    /// while this runs. Gives the bytes that are right now and were not.
+    /// Writes the data of a good copy over damaged ones, which [`Reader::verify_copies`] named. The block must be in
+    /// use while this runs. Returns the number of repaired bytes.
     ///
     /// # Errors
     /// No copy is good, or a disk refuses.
@@ -194,8 +194,8 @@ impl Storage {
         Ok(written)
     }
 
-    /// Writes `bytes` at `offset` of the allocatable area of a device. Gives their number; 0 where the device refuses and the pool goes
-    /// on without it.
+    /// Writes `bytes` at `offset` of the allocatable area of a device. Returns their number; 0 if the device refuses
+    /// and the pool continues without it.
     pub(crate) fn write_part(
         &self,
         top: &TopVdev,

@@ -81,7 +81,7 @@ pub enum Encoded {
         compression: Compression,
         /// Checksum of `payload`, with the authentication code in an encrypted dataset.
         checksum: Checksum,
-        /// With what `payload` was sealed.
+        /// The parameters with which `payload` was encrypted.
         sealing: Option<Sealing>,
     },
     /// It cannot be sealed.
@@ -140,7 +140,7 @@ impl Encoding<'_> {
         Packed::Bytes { payload: record.clone().into(), compression: Compression::Off }
     }
 
-    /// Protects and checksums what [`Encoding::pack`] made of `record`.
+    /// Protects and checksums the output of [`Encoding::pack`] for `record`.
     pub(crate) fn complete(&self, packed: Packed, record: &Record) -> Encoded {
         match packed {
             Packed::Hole => Encoded::Hole,
@@ -369,7 +369,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The `len` bytes of a run that belong at `at`.
+/// The `len` bytes of a run for offset `at`.
 fn part_of(run: &Run, at: u64, len: usize) -> Vec<Payload> {
     if len == run.len {
         return run.buffers.clone();

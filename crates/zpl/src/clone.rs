@@ -145,7 +145,7 @@ impl Filesystem {
         vec![first, own()]
     }
 
-    /// Clones what one transaction takes.
+    /// Clones as much as one transaction can.
     fn clone_step(&self, from: Place<'_>, (id, offset): (ObjectId, u64), len: u64) -> Result<u64> {
         let _both = self.lock_both(from, id);
         let (object, znode) = self.file_for_change(id)?;

@@ -392,7 +392,7 @@ impl Filesystem {
         })
     }
 
-    /// Tells whether it was the first.
+    /// Returns whether it was the first.
     fn add_name(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Named> {
         if is_dot(name) {
             return Err(Error::Exists);

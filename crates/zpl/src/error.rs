@@ -91,7 +91,7 @@ pub enum Error {
     /// This build does not do it.
     #[error("not supported: {0}")]
     Unsupported(&'static str),
-    /// The file system holds something OpenZFS could not have written.
+    /// The file system has a structure that OpenZFS could not have written.
     #[error("object {object} is damaged: {source}")]
     Damaged {
         /// The object.

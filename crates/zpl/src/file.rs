@@ -45,7 +45,7 @@ fn written_block(object: &Object, size: u64, end: u64, max: u64) -> u64 {
 enum Times {
     /// It was changed now.
     Now,
-    /// They are somebody else's to set.
+    /// The times are not changed: another caller sets them.
     Kept,
 }
 

@@ -147,7 +147,7 @@ impl Filesystem {
         Filesystem::open_incomplete(dataset)
     }
 
-    /// As [`Filesystem::open`], also of a redacted file system: what was left out reads as zeros.
+    /// As [`Filesystem::open`], also for a redacted file system: missing blocks read as zeros.
     ///
     /// # Errors
     /// As [`Filesystem::open`].

@@ -297,7 +297,7 @@ impl Filesystem {
         Ok(found)
     }
 
-    /// Sets the quota of one user, group or project; 0 takes it away.
+    /// Sets the quota of one user, group or project; 0 removes it.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where this is not counted; [`Error::ReadOnly`], [`Error::NoSpace`].

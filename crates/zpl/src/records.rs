@@ -122,7 +122,7 @@ impl Filesystem {
 pub(crate) enum Keep {
     /// All blocks stay in the cache.
     All,
-    /// One block by itself, and blocks that are wanted in part.
+    /// A block that is read alone, and blocks of which only a part is read.
     Parts,
     /// Nothing.
     Nothing,
@@ -144,7 +144,7 @@ pub(crate) fn read_blocks(
             if keep == Keep::Nothing { object.read_once(offset, buf) } else { object.read(offset, buf) };
         return Ok(read?);
     }
-    // The bytes of a block that are wanted, and where they belong in `buf`.
+    // The needed bytes of a block, and their place in `buf`.
     let part = |blkid: u64| {
         let (from, to) = ((blkid * block).max(offset), ((blkid + 1) * block).min(end));
         let within = (from - blkid * block) as usize..(to - blkid * block) as usize;

@@ -21,8 +21,8 @@ use crate::logged::{flags_with, logged_data, projid_of};
 use crate::volume::Volume;
 use crate::{Error, Filesystem, Replace, Result, SetAttr, XattrMode};
 
-/// Replays all intent logs that a crash left in the pool; gives the names of the datasets and how many records each
-/// had. To be called after an import for writing.
+/// Replays all intent logs that a crash left in the pool; returns the names of the datasets, and the number of records
+/// of each. To be called after an import for writing.
 ///
 /// The log of an encrypted dataset stays until its key is loaded. A dataset that is neither a file system nor a volume
 /// was written by another program, and only that program understands its records: such a log stays, as with OpenZFS.
@@ -43,8 +43,8 @@ pub fn replay_logs(pool: &Pool) -> Result<Vec<(String, u64)>> {
     failed.map(|()| done)
 }
 
-/// Replays the intent log of one dataset, if a crash left one; gives the number of records. Gives nothing for a dataset that
-/// is neither a file system nor a volume.
+/// Replays the intent log of one dataset, if a crash left one; returns the number of records. Returns `None` for a
+/// dataset that is neither a file system nor a volume.
 ///
 /// # Errors
 /// As [`replay_logs`].

@@ -263,7 +263,7 @@ impl Advice {
         self.picks.first().filter(|_| self.doubt.is_none()).map(Pick::line)
     }
 
-    /// For people: the rows as a table, the picks, what else there is to say.
+    /// For people: the rows as a table, the picks, and the notes.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         [self.above(), self.table().lines(), self.legend(&[]), self.below()].concat()

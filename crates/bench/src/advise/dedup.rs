@@ -37,7 +37,7 @@ const WORTHWHILE: f64 = 1.5;
 const CHANGED: u64 = 1_800_000_001;
 /// The first txg.
 const FIRST_TXG: u32 = 5;
-/// Txgs after which what is in a log begins to go into the stores.
+/// After so many txgs, the entries of a log begin to go into the stores.
 const LOG_TXGS: u32 = 8;
 
 /// The effect that deduplication would have.
@@ -140,7 +140,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// `txg_bytes`: what one txg writes.
+    /// `txg_bytes`: the bytes that one txg writes.
     pub(crate) fn new(txg_bytes: u64) -> Counter {
         Counter::with_memory(KEPT_MAX, txg_bytes)
     }

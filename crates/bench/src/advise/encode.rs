@@ -129,7 +129,7 @@ impl Encoder {
         }
     }
 
-    /// `outcome`, with what follows from how long the piece and its file are.
+    /// `outcome`, corrected for the lengths of the piece and its file.
     fn of_piece(&self, piece: &Piece, setting: Setting, outcome: Outcome) -> Outcome {
         let Setting { compression, recordsize } = setting;
         let padded = padded_bytes(piece.file_size, piece.bytes.len() as u64, recordsize);

@@ -101,7 +101,7 @@ impl Metadata {
         let files =
             in_sectors((self.files + self.short_folders) * FILE) + long_folders * FOLDER_SECTORS * sector;
         let psize = indirect + files + BASE_SECTORS * sector;
-        // Of raidz, what a sector or two take is far more than they are.
+        // With raidz, a block of one or two sectors takes much more space than its size.
         let typical = (2.0 * sector) as u64;
         let used = self.layout.used_bytes(typical, self.ashift) as f64 / typical as f64;
         let raw = self.layout.raw_bytes(typical, self.ashift) as f64 / typical as f64;

@@ -11,7 +11,7 @@
 //! 5. `probe`, `model`: what the disks and the engine do, and how fast all of it goes together.
 //! 6. `choose`: the front, and one rule for each purpose; `published` feeds it with tables instead.
 //!
-//! Each module tells its formulas.
+//! Each module documents its formulas.
 
 mod answer;
 mod choose;
@@ -136,7 +136,7 @@ pub struct Question {
     pub seed: u64,
     /// Whether everything is read to predict deduplication.
     pub dedup: bool,
-    /// A tar stands for the files in it.
+    /// Whether the files in a tar are looked at, instead of the tar itself.
     pub unpack: bool,
     /// Where the disks are measured; without it, where the data lies.
     pub folder: Option<PathBuf>,

@@ -195,8 +195,8 @@ impl Target {
     }
 }
 
-/// Cores that compress as fast as disks take what comes out: `disk_rate` and `core_rate` in bytes per second,
-/// the latter of the files.
+/// The number of cores that compress as fast as the disks take the output. `disk_rate` and `core_rate` are in bytes per
+/// second; the latter counts bytes of the files.
 #[must_use]
 pub fn cores_to_fill(disk_rate: f64, ratio: f64, core_rate: f64) -> f64 {
     disk_rate * ratio / core_rate

@@ -32,7 +32,7 @@ const BURST_HEADINGS: [&str; 2] = ["all MB/s", "limit"];
 const AMOUNTS: [f64; 9] = [0.25, 0.5, 1.0, 1.25, 1.6, 2.0, 3.0, 5.0, 10.0];
 
 impl Advice {
-    /// The advice as a page in one file; `command` is what asked for it.
+    /// The advice as a page in one file; `command` is the command line that asked for it.
     #[must_use]
     pub fn to_html(&self, command: &str) -> String {
         let pick = &self.picks[0];

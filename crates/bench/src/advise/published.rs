@@ -14,8 +14,8 @@
 //! | a table `NAME_by_recordsize` with `recordsize` | figures of one setting by record size |
 //! | `conclusion` | what the authors concluded |
 //!
-//! A table has no processor times. They are estimated from what was written (`file_gb`, `used_gib`, else what
-//! [`DISK`] takes in the time of the slowest row) and [`codec_rate`].
+//! A table has no processor times. They are estimated from [`codec_rate`] and the written bytes (`file_gb`, `used_gib`,
+//! else the bytes that [`DISK`] writes in the time of the slowest row).
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};

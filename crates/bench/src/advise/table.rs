@@ -126,7 +126,7 @@ impl Figure {
         (!runs.is_empty() && runs.iter().all(|value| *value > 0.0)).then_some(Figure(runs))
     }
 
-    /// Puts the figure called `key` where it belongs.
+    /// Puts the figure with the name `key` into its field of the row.
     fn enter(&self, key: &str, set: &str, row: &mut Row) {
         let is_read = key.starts_with("read");
         let value = if is_read { self.0[0] } else { median(&self.0) };
@@ -160,7 +160,7 @@ fn is_figure(key: &str) -> bool {
     is_size(key) || is_time && !key.contains("printed")
 }
 
-/// Bytes of the data before compression, as far as the row tells.
+/// Bytes of the data before compression, as far as the row has them.
 pub(super) fn original(row: &Row) -> f64 {
     row.sizes.iter().map(|(set, size)| size * row.ratios.get(set).unwrap_or(&1.0)).sum()
 }

@@ -67,7 +67,7 @@ impl Frame {
         self.bottom - (part * f64::from(self.bottom - self.top)).round() as i32
     }
 
-    /// Lines at the places of the scales, their numbers, and what they count.
+    /// Draws the lines of the scales, their numbers, and their units.
     pub(super) fn draw(&self, area: &Area<'_>, size: Size, x: &Axis, y: &Axis) -> Drawn {
         let text = size.text();
         let vertical = ticks(self.y.0, self.y.1, 6, self.y_log);

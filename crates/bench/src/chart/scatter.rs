@@ -18,7 +18,7 @@ const HALF: i32 = 5;
 pub(super) struct Cloud<'a> {
     /// Name, x, y.
     pub(super) points: &'a [(String, f64, f64)],
-    /// Those that no other beats, from left to right.
+    /// The points that no other beats, from left to right.
     pub(super) front: &'a [usize],
     pub(super) chosen: Option<usize>,
     /// Points that look alike, by name.

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 const LOAD_STEP: usize = 8 << 20;
 /// Sectors that a file's blocks are counted in.
 const SECTOR: u64 = 512;
-/// A pool with 4 KiB sectors gives each record at least this much.
+/// A pool with 4 KiB sectors uses at least this much for each record.
 const SECTOR_OF_POOL: u64 = 4096;
 /// Metadata of a record (its pointers, all levels and copies), generously.
 const RECORD_METADATA: u64 = 320;

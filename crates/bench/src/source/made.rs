@@ -8,7 +8,7 @@ use crate::generate::generate_until;
 use crate::watch::Deaf;
 use crate::{Error, Result, Watch, sample};
 
-/// A corpus that is made is kept in memory: more belongs into files.
+/// The maximal size of generated data, because it is kept in memory.
 const CORPUS_MAX: usize = 8 << 30;
 /// A folder with text of programs in many small files, as a source tree has them.
 const TREE: &str = "tree";

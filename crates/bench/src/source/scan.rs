@@ -1,4 +1,4 @@
-//! Looks at paths and all that is below them.
+//! Finds the files at some paths and below them.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -11,7 +11,7 @@ use crate::watch::Deaf;
 use crate::{Error, Result, Watch};
 
 impl Source {
-    /// Looks at `paths` and everything below them, without reading any data.
+    /// Finds the files at `paths` and below them, without reading any data.
     ///
     /// # Errors
     /// [`Error::Unreadable`]; [`Error::NoData`].

@@ -22,7 +22,7 @@ pub enum ListError {
 /// A list of properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Properties<'a> {
-    /// The word `all`, which stands for all of them when it is alone.
+    /// The word `all`, which means all of them when it is alone.
     All,
     /// These, in the order given.
     Named(Vec<&'a str>),

@@ -83,7 +83,7 @@ impl Choice {
         matches!(self.argument, Argument::Property | Argument::Value)
     }
 
-    /// Whether it stands for every pool, as `zpool export -a` does.
+    /// Whether the option means every pool, as `zpool export -a` does.
     pub const fn is_for_every_pool(&self) -> bool {
         matches!(self.argument, Argument::NoneForEveryPool)
     }

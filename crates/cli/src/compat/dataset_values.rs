@@ -177,7 +177,7 @@ pub fn creation(
     let normalization = fixed[1].unwrap_or_else(|| inherited("normalization"));
     let utf8only = match (fixed[1], fixed[2]) {
         (Some(form), Some(0)) if form != 0 => return Err(PropertyError::Utf8Only.into()),
-        // A normalization works on UTF-8 names only, also one that is inherited.
+        // A normalization, also an inherited one, works on UTF-8 names only.
         _ if normalization != 0 => true,
         (_, Some(flag)) => flag != 0,
         _ => inherited("utf8only") != 0,
@@ -279,8 +279,8 @@ fn version_of(pool: &Pool, info: &DatasetInfo) -> u64 {
     }
 }
 
-/// Reads one assignment for an existing dataset. Gives the name and value to store; `None` when the value is
-/// what it has for ever.
+/// Reads one assignment for an existing dataset. Returns the name and the value to store; `None` when the value is the
+/// fixed one that the dataset has already.
 ///
 /// # Errors
 /// Why it is refused.

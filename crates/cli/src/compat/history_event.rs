@@ -15,7 +15,7 @@ use crate::out::quoted;
 /// How far the parts of a list are indented against it.
 const INDENT: usize = 4;
 
-/// One event as a line; `None` for what is shown only with `-i`.
+/// One event as a line; `None` for an event that is shown only with `-i`.
 pub fn line(
     event: &Event,
     internal: bool,
@@ -55,7 +55,7 @@ pub fn line(
     Some(line)
 }
 
-/// One event for programs; `None` for what is shown only with `-i`.
+/// One event for programs; `None` for an event that is shown only with `-i`.
 pub fn object(event: &Event, internal: bool) -> Option<Value> {
     let record = &event.record;
     let mut object = Map::new();

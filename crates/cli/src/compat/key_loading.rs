@@ -19,7 +19,7 @@ const TRIES: usize = 3;
 /// The action on keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deed<'a> {
-    /// They are loaded, from elsewhere than `keylocation` says if so told.
+    /// They are loaded, from the given place or from `keylocation`.
     Load(Option<&'a str>),
     /// Checks whether the keys are right.
     Verify(Option<&'a str>),

@@ -136,7 +136,7 @@ fn from_input(
     typed.ok_or_else(|| "Failed to read the key".to_owned())
 }
 
-/// A terminal that does not show what is typed, until this is dropped.
+/// A terminal that does not show typed characters, until this is dropped.
 struct Silence {
     terminal: Arc<File>,
     before: Termios,

@@ -93,7 +93,7 @@ fn progress(status: &ScanStatus, now: u64) -> [String; 2] {
     let scan = &status.scan;
     let (done, total) = (scan.examined, scan.to_examine.max(scan.examined));
     let speed = (done / now.saturating_sub(scan.start_time).max(1)).max(1);
-    // Blocks are read when they are found: what was scanned was issued.
+    // Blocks are read when they are found, so every scanned byte was also issued.
     let rate = match status.running && !scan.is_paused() {
         true => format!(" at {}/s", nice(speed)),
         false => String::new(),

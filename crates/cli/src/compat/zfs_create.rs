@@ -177,7 +177,7 @@ fn create_in(
     if above.as_ref().is_some_and(|info| info.kind != DatasetKind::Filesystem) {
         return Err(action.failed(reason::NOT_A_FILESYSTEM));
     }
-    // With -p the nearest ancestor that is there decides what is inherited.
+    // With -p, values are inherited from the nearest existing ancestor.
     let nearest = match above {
         Some(info) => info,
         None => nearest_ancestor(pool, parent).map_err(words_of)?,

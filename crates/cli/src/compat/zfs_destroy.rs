@@ -175,8 +175,8 @@ fn destroy_heads(
     Ok(())
 }
 
-/// The snapshots of one dataset that `spec` (`a`, `a,b`, `a%b`, `%b`, `a%`, `%`) means, oldest first; what names
-/// nothing is left out.
+/// The snapshots of one dataset that `spec` (`a`, `a,b`, `a%b`, `%b`, `a%`, `%`) means, oldest first; names without a
+/// snapshot are left out.
 fn select<'a>(snapshots: &'a [DatasetInfo], spec: &str) -> Vec<&'a DatasetInfo> {
     let place = |leaf: &str| snapshots.iter().position(|info| info.snapshot_name() == Some(leaf));
     let mut chosen = vec![false; snapshots.len()];

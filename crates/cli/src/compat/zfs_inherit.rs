@@ -67,7 +67,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
                         let why = "property cannot be reverted to a received value";
                         return Err(Failure::refused(format!("'{name}' {why}")));
                     }
-                    // Of what is set but not inherited a received value can come back.
+                    // For a property that cannot be inherited, a received value can come back.
                     (PropertyError::CannotInherit { .. }, true) if property.access == Access::Set => {}
                     _ => return Err(failure),
                 }

@@ -17,7 +17,7 @@ pub type Turn = (String, Vec<String>);
 pub fn of_mounting(pools: Vec<String>, around: &Surroundings) -> Vec<Turn> {
     let mut places: Vec<(String, String)> = Vec::new();
     for pool in &pools {
-        // A pool that cannot be read is told to mount all, and says why it cannot.
+        // For a pool that cannot be read, its server gets the order to mount everything, and reports the reason.
         if pools.len() > 1 {
             places.extend(mountpoints(pool, around).unwrap_or_default());
         }
@@ -32,7 +32,7 @@ pub fn of_unmounting(pools: Vec<String>, around: &Surroundings) -> Vec<Turn> {
     turns(pools, mounted)
 }
 
-/// Where the file systems of a pool belong; `None` if it cannot be read.
+/// The mount points of the file systems of a pool; `None` if it cannot be read.
 fn mountpoints(name: &str, around: &Surroundings) -> Option<Vec<(String, String)>> {
     let session = open::open_for(name, around, open::Intent::Read).ok()?;
     let pool = session.pool();

@@ -377,7 +377,7 @@ impl Receive<'_> {
         Receiver::new(self.pool).nearest_with(snapshot, fs).map_err(unknown)
     }
 
-    /// Makes what is missing between the target of `-d` and the parent of `fs`.
+    /// Makes the missing datasets between the target of `-d` and the parent of `fs`.
     fn make_parents(&self, console: &mut Console, fs: &str) -> Result<(), Failure> {
         let Receive { pool, call } = *self;
         let target = call.args.operands.first().map_or("", String::as_str);

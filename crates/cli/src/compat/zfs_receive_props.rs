@@ -23,7 +23,7 @@ pub struct Words {
 /// Changes against the stream's properties.
 #[derive(Default)]
 pub struct Overrides {
-    /// `-o`, of what becomes the top of a package, or of all there is.
+    /// `-o`, for the top of a package, or for the only dataset.
     local: Vec<(String, Value)>,
     /// `-x`.
     excluded: Vec<String>,
@@ -122,7 +122,7 @@ impl Words {
 }
 
 impl Overrides {
-    /// Refuses what a raw stream, or an increment, has settled already.
+    /// Refuses options that a raw stream, or an increment, does not allow.
     ///
     /// # Errors
     /// In OpenZFS's words.

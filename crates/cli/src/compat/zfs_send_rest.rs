@@ -101,7 +101,7 @@ fn saved_of(pool: &Pool, call: &Typed<Options>, console: &mut Console, name: &st
     let (parsable, dry) = (call.options.parsable, call.options.dry_run);
     if is_told(call) {
         let bytes = Sender::new(pool).saved_size(&saved).map_err(|error| sending(name, &error))?;
-        // It begins where the original began, and is called what it is here.
+        // The stream begins where the original began, and has the local name.
         let mut list = saved.token.to_list();
         let here: [(&str, NvValue); 4] = [
             ("object", 0u64.into()),

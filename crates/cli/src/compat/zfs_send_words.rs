@@ -16,7 +16,7 @@ use crate::out::Console;
 /// Interval of the progress rows of `-v`.
 const TELLING: Duration = Duration::from_secs(1);
 
-/// A stream is nothing to look at.
+/// Refuses to write a stream to a terminal.
 pub(super) fn check_terminal(call: &Typed<Options>, console: &Console) -> Result<(), Failure> {
     if call.options.dry_run || !console.is_terminal() {
         return Ok(());
@@ -34,7 +34,7 @@ pub(super) fn check_not_mounted(session: &Session, name: &str) -> Result<(), Fai
     Err(Failure::refused(format!("warning: cannot send '{name}': {why}")))
 }
 
-/// Whether it is said what is sent.
+/// Whether the command prints what it sends.
 pub(super) fn is_told(call: &Typed<Options>) -> bool {
     call.options.verbose || call.options.parsable || call.options.proctitle
 }

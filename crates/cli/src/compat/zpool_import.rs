@@ -473,7 +473,7 @@ fn open_once(
     if let Some(state) = &lost {
         recovery::exclaim(&found.config.name, state, false, console)?;
     }
-    // A log that cannot be replayed stays; what it belongs to says so when it is used.
+    // A log that cannot be replayed stays; its dataset reports that when it is used.
     if let Err(error) = zpl::replay_logs(&pool) {
         console.remark(&format!("cenote: an intent log cannot be replayed: {error}"));
     }

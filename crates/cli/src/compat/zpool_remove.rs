@@ -96,7 +96,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     if refused { Err(Failure::Ended(1)) } else { Ok(()) }
 }
 
-/// Stops the removal that goes on.
+/// Cancels the running removal.
 fn cancel(call: &Call, pool: &str) -> Result<(), Failure> {
     let failed = |why: &dyn std::fmt::Display| Failure::refused(format!("cannot cancel removal: {why}"));
     let session = zpool_devices::opened(call, pool, &|why| failed(&why))?;
@@ -130,7 +130,7 @@ fn remove(
     })
 }
 
-/// Says what memory would be needed for a vdev after its removal.
+/// Prints the memory that the mapping of a vdev would need after its removal.
 fn forecast(
     call: &Typed<Options>,
     view: &PoolView,

@@ -13,7 +13,7 @@ use crate::out::Console;
 /// A remaining time of more than so many seconds is not printed.
 const EXPECTED_MAX: u64 = 30 * 24 * 3600;
 
-/// The vdev that was removed last, and what finding its blocks costs.
+/// The vdev that was removed last, and the memory for finding its blocks.
 pub(super) fn print_removal(console: &mut Console, view: &PoolView) -> Result<(), Failure> {
     let Some(session) = view.session() else { return Ok(()) };
     let Some(removal) = session.pool().removal().ok().flatten() else { return Ok(()) };

@@ -35,7 +35,7 @@ impl PoolView {
     }
 }
 
-/// The rebuilds that go on, or the last ones, where no resilver came later.
+/// The running rebuilds, or the last ones, if no resilver came later.
 pub(super) fn print(
     console: &mut Console,
     view: &PoolView,
@@ -67,7 +67,7 @@ pub(super) fn is_shown(rebuilds: &[(u32, Rebuild)], scan: Option<&ScanStatus>) -
     }
 }
 
-/// Whether a scrub is advised: rebuilds look at no checksums.
+/// Whether a scrub is advised, because rebuilds compare no checksums.
 fn needs_scrub(rebuilds: &[(u32, Rebuild)], scan: Option<&ScanStatus>) -> bool {
     let complete = rebuilds.iter().filter(|(_, it)| it.state == RebuildState::Complete);
     let last = complete.map(|(_, it)| it.end_time).max().unwrap_or(0);

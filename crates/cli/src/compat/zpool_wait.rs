@@ -86,7 +86,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
         Body::Open(session) => {
             let goes_on = session.pool().unreflowed().is_ok_and(|left| left > 0);
             session.finish()?;
-            // Without a server nobody else moves the sectors of a raidz vdev.
+            // Without a server only this command moves the sectors of a raidz vdev.
             if figures.is_none() && goes_on && call.options.activities.as_deref() == Some(EXPANSION) {
                 return end_expansion(name, call);
             }

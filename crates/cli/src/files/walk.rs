@@ -62,7 +62,7 @@ pub enum Order {
 struct Item {
     name: Vec<u8>,
     id: ObjectId,
-    /// The children are meant, whose paths have a slash behind the name.
+    /// The path has a slash behind the name, so the children are meant.
     contents: bool,
 }
 

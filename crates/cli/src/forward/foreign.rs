@@ -74,7 +74,7 @@ pub fn ask(call: &Call, words: &[String], console: &mut Console) -> Result<Optio
     Ok(None)
 }
 
-/// The dataset that is mounted at a path, where the path stands for it.
+/// The dataset that is mounted at a path, if the word is a path.
 fn dataset_of(word: &str) -> String {
     let is_path = word.starts_with('/') || word.starts_with("./");
     let mount = is_path.then(|| {

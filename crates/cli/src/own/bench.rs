@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(call(&compared).0, Ok(0));
         let page = std::fs::read_to_string(at("compared.html")).expect("written");
         assert_eq!(missing_numbers(&page), Vec::<String>::new());
-        // The test sees what is not there.
+        // The test notices a number that is not in the data.
         let wrong = html.replacen("</main>", "<p>3.14159</p></main>", 1);
         assert_eq!(missing_numbers(&wrong), ["3.14159"]);
         assert!(

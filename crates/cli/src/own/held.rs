@@ -13,7 +13,7 @@ use crate::place::PoolPath;
 use crate::stop::{INTERRUPTED, Stop, no_signals};
 use crate::wrap;
 
-/// How often a waiting client looks whether it was told to stop.
+/// The time between two looks of a waiting client whether it received the order to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// How long a command may take to stop before its user is told why.

@@ -43,7 +43,7 @@ impl Sum {
     }
 }
 
-/// A file or folder and what it takes.
+/// A file or folder and its space.
 #[derive(Debug)]
 pub struct Line {
     /// The place that the user named, and the path below it.

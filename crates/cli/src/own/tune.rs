@@ -98,7 +98,7 @@ fn in_effect(
 }
 
 impl Tune {
-    /// The pool that is meant, if one is, and the words about tunables.
+    /// The pool, if one is named, and the words about tunables.
     pub fn split(&self) -> (Option<&str>, &[String]) {
         match self.words.split_first() {
             Some((first, rest))

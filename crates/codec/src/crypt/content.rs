@@ -13,7 +13,7 @@ use super::{dnodes, log};
 pub enum Content {
     /// A block that is sealed as a whole.
     Whole,
-    /// Dnodes: the bonuses are sealed, and what the objects are stays readable.
+    /// Dnodes: the bonuses are encrypted, and the rest can be read.
     Dnodes(ByteOrder),
     /// Records of a slim log block: names and data are sealed. Its checksum is put into it afterwards, and it is written once, as its
     /// [`Sealing`] stands in the pointer that the block before it holds.

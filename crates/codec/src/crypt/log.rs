@@ -1,5 +1,5 @@
-//! Log blocks: what links them and what space they hold stays readable, so that space is claimed without a key; names and data are
-//! sealed.
+//! Log blocks: the links and the places of blocks can be read, so that space is claimed without a key; names and data
+//! are encrypted.
 
 use format::ByteOrder;
 use format::blkptr;

@@ -80,7 +80,7 @@ unsafe fn eight(data: &[u8], at: usize) -> u64 {
 }
 
 fn slot<const SLOTS: usize>(bytes: u32) -> usize {
-    // The remainder says what the shift did: the index is in the table.
+    // The index is the remainder of the shift, so it is in the table.
     (bytes.wrapping_mul(2_654_435_761) >> (32 - SLOTS.ilog2())) as usize % SLOTS
 }
 

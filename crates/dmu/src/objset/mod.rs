@@ -261,7 +261,7 @@ impl Objset {
         self.io().set_policy(policy);
     }
 
-    /// How its blocks are written; `None` where nobody said so yet.
+    /// The rules for writing its blocks; `None` if they were not set yet.
     #[must_use]
     pub fn policy(&self) -> Option<Policy> {
         self.io().policy()

@@ -13,7 +13,7 @@ use super::Kind;
 pub(super) const ON_OFF: Kind = Kind::Index(&[("off", 0), ("on", 1)]);
 /// A vdev that allocates for itself is on or off; one that has no say in it is neither.
 pub(super) const ON_OFF_NA: Kind = Kind::Index(&[("off", 0), ("on", 1), ("-", 2)]);
-/// Only `off` and `on` stand on disk; what is not there is inherited.
+/// Only `off` and `on` are stored; a missing value is inherited.
 pub(super) const FAILFAST: Kind = Kind::Index(&[("off", 0), ("on", 1), ("inherit", 2)]);
 pub(super) const SCHEDULER: Kind = Kind::Index(&[("auto", 0), ("on", 1), ("off", 2)]);
 pub(super) const VDEV_BIAS: Kind = Kind::Index(&[("none", 0), ("log", 1), ("special", 2), ("dedup", 3)]);

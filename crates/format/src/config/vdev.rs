@@ -410,7 +410,7 @@ impl TopConfig {
         })
     }
 
-    /// Metaslabs of the vdev; what is left at its end is never used.
+    /// Metaslabs of the vdev; the rest at its end is never used.
     #[must_use]
     pub const fn metaslab_count(&self) -> u64 {
         if self.metaslab_shift == 0 { 0 } else { self.asize >> self.metaslab_shift }

@@ -26,7 +26,7 @@ pub const UINT64_KEY: u64 = 2;
 /// Flag: the first word of the key is the hash.
 pub const PRE_HASHED_KEY: u64 = 4;
 
-/// log2 of the block size of a fat ZAP that nobody asked to be otherwise.
+/// log2 of the default block size of a fat ZAP.
 pub const DEFAULT_BLOCK_SHIFT: u32 = 14;
 
 const MAGIC: u64 = 0x2_f52a_b2ab;

@@ -35,7 +35,7 @@ use crate::replies::{Entry, reply_entry, reply_sized};
 pub(crate) struct Router {
     head: Arc<Bridge>,
     snapshots: Arc<Snapshots>,
-    /// The others in the mount; only the one that is mounted has them.
+    /// The other file systems of the mount; only the router of the mounted one has them.
     others: Option<Arc<Others>>,
 }
 

@@ -40,11 +40,11 @@ impl Ddt {
         self.logged.unused_bytes
     }
 
-    /// Moves entries of logs into the stores: as many as belong to one txg, and `most` of each table; all of them if `at_once`. Gives the
-    /// blocks that nothing refers to any more; they are to be freed.
+    /// Moves entries of logs into the stores: as many as one txg should move, and `most` of each table; all of them if
+    /// `at_once`. Returns the blocks that are no longer referenced; the caller frees them.
     pub(crate) fn flush(&mut self, means: &Means<'_>, most: u64, at_once: bool) -> Result<Vec<Block>> {
         let mut freed = Vec::new();
-        // Where a txg changes nothing, what waits to be freed is not kept waiting.
+        // A txg without changes does not delay blocks that wait to be freed.
         let is_idle = self.tables.values().flat_map(|table| &table.flat).all(|flat| flat.appended == 0);
         let soon = at_once || is_idle && self.is_freeing();
         for (number, table) in &mut self.tables {

@@ -254,7 +254,7 @@ impl Flat {
         flushing.put_header(tx);
     }
 
-    /// Frees the logs and the directory of a table in which nothing is left.
+    /// Frees the logs and the directory of an empty table.
     pub(super) fn destroy(self, means: &Means<'_>, kind: ChecksumKind) -> Result<(), dmu::Error> {
         let Means { mos, tx, .. } = *means;
         for one in self.logs.into_iter().flatten() {

@@ -292,8 +292,8 @@ impl<'a> Syncing<'a> {
         Ok(self.state.ddt.is_flushed())
     }
 
-    /// Takes entries with one reference out of the dedup tables, as far as there is room; gives the keys that are left, and how many were
-    /// taken out.
+    /// Removes entries with one reference from the dedup tables, as far as there is room; returns the remaining keys,
+    /// and the number of removed entries.
     pub(crate) fn prune_dedup(
         &mut self,
         mut keys: Vec<(ChecksumKind, Key)>,

@@ -76,7 +76,7 @@ impl Syncing<'_> {
         })
     }
 
-    /// Writes down what was freed and stays allocated since the last call.
+    /// Records the space that was freed since the last call and stays allocated.
     pub(super) fn write_kept(&mut self, pass: u32) -> Result<()> {
         for (vdev, runs) in self.state.allocator.take_kept() {
             let map = self.kept_map(vdev.0)?;
@@ -94,7 +94,7 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// The list of what is kept on a top-level vdev, made if there is none.
+    /// The list of the space kept on a top-level vdev; it is made if there is none.
     fn kept_map(&mut self, vdev: u32) -> Result<ObjectId> {
         if let Some((map, _)) = self.state.keeping.maps.get(&vdev) {
             return Ok(*map);

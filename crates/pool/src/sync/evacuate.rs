@@ -29,7 +29,7 @@ use crate::obsolete::{IS_PRECISE, MAP};
 use crate::state::Syncing;
 use crate::{Error, Result};
 
-/// Gaps of so many bytes between what is in use do not end an entry.
+/// A gap of at most so many bytes between ranges in use does not end an entry.
 const GAP_MAX: u64 = 32 << 10;
 
 /// Why a removal is given up.
@@ -244,7 +244,7 @@ impl Syncing<'_> {
         self.inner.accounts.close_vdevs(non_allocating(&self.state.config));
     }
 
-    /// Refuses what would change the vdevs while one is being removed.
+    /// Refuses changes of the vdevs while one is being removed.
     pub(crate) fn check_not_removing(&self) -> Result<()> {
         if self.state.evacuating.is_some() { Err(Error::Removing) } else { Ok(()) }
     }
@@ -277,7 +277,7 @@ impl Syncing<'_> {
         Ok(true)
     }
 
-    /// Gives the removal that goes on up.
+    /// Cancels the running removal.
     pub(crate) fn cancel_evacuation(&mut self) -> Result<()> {
         let it = self.state.evacuating.take().ok_or(Error::NotRemoving)?;
         self.give_up_evacuation(it, &Obstacle::Asked)

@@ -192,7 +192,7 @@ fn sync_txg(inner: &Arc<Inner>, state: &mut SyncState, txg: Txg, mut closed: Clo
     Ok(())
 }
 
-/// Lets devices of vdevs that left go: the state on disk is one without them, and nobody reads an earlier one.
+/// Closes the devices of vdevs that left: the state on disk is without them, and no reader uses an earlier one.
 fn let_go(inner: &Inner, state: &mut SyncState) {
     let (synced, oldest) = (state.uberblock.txg, inner.leases.oldest());
     state.leaving.retain(|(since, leaf)| {

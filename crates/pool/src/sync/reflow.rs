@@ -30,7 +30,7 @@ use crate::{Error, Result};
 
 /// So many txgs may have begun when an expansion ends: what is born in them is spread as before.
 const TXGS_BEGUN: u64 = 3;
-/// Free space of so many bytes between what is in use is copied with it.
+/// Free space of at most so many bytes between ranges in use is copied with them.
 const GAP_MAX: u64 = 128 << 10;
 
 /// The sectors copied in a txg; they count once its uberblock is written. Until then nobody else writes to vdevs with
@@ -49,7 +49,7 @@ pub(super) struct Moving<'a> {
 /// The move that was done, or the reason why it was not.
 type Done<'a> = std::result::Result<Option<Moving<'a>>, Obstacle>;
 
-/// Nobody else may begin to read the pool until this is dropped.
+/// No new reader of the pool may begin until this is dropped.
 struct LeasesPaused<'a>(&'a Inner);
 
 impl Drop for LeasesPaused<'_> {
@@ -228,7 +228,7 @@ fn move_first<'a>(inner: &'a Inner, it: &mut Reflow, len: Option<u64>) -> Result
 }
 
 impl Moving<'_> {
-    /// The uberblock is durable: from now on what was copied is read.
+    /// The uberblock is durable: from now on the copies are read.
     pub(super) fn arrive(self, state: &mut SyncState, txg: Txg) -> Result<()> {
         let Moving { inner, gate, vdev, moved, scratch, .. } = self;
         let alone = gate.keep_readers_out();

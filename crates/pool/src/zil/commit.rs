@@ -237,7 +237,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The next change to be told with [`Batch::push`], and its txg.
+    /// The next change for [`Batch::push`], and its txg.
     #[must_use]
     pub fn next_note(&mut self) -> Option<(Txg, Note)> {
         self.notes.pop_front().map(|itx| (itx.txg, itx.note))

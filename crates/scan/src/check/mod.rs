@@ -74,7 +74,7 @@ pub enum Finding {
         place: String,
         /// Why.
         why: String,
-        /// The object that it belongs to, if that is an object of a dataset.
+        /// The object of a dataset that it belongs to, if there is one.
         of: Option<Part>,
     },
     /// A block lies where another does.

@@ -244,7 +244,7 @@ mod tests {
             for (op, start, len) in ops.iter().copied().take(10).chain(dots).chain(ops.iter().copied()) {
                 let end = (start + len).min(SPACE);
                 let range = &mut bits[start as usize..end as usize];
-                // Any byte of a sector stands for it.
+                // Any byte of a sector can represent it.
                 let bytes = (start << 9) + 511 * u64::from(op == 2)..(end << 9) - 511 * u64::from(op == 2);
                 if bytes.is_empty() {
                     continue;

@@ -22,7 +22,8 @@ type Place = (u32, u64, u64);
 struct References {
     counted: u64,
     found: u64,
-    /// The copies that a dedup table names besides the first. The ones that the first pointer does not name are left here.
+    /// The copies that a dedup table names besides the first. The copies that the first pointer does not name stay
+    /// here.
     rest: Option<Box<Block>>,
 }
 

@@ -244,7 +244,7 @@ impl Scans for Pool {
             }
             drop(state);
             match self.run(|syncing| set_paused(syncing, false)) {
-                // It came to its end before it was told to pause: a new one begins.
+                // The scan ended before it received the order to pause: a new one begins.
                 Err(Error::NotScrubbing) => scrub.join(),
                 other => {
                     other?;
@@ -254,7 +254,7 @@ impl Scans for Pool {
             }
             state = scrub.lock();
         }
-        // Nobody else begins one meanwhile.
+        // No other caller begins one meanwhile.
         state.running = true;
         drop(state);
         scrub.join();
@@ -302,7 +302,7 @@ impl Scans for Pool {
             _ if self.needs_resilver() => return self.resilver(),
             _ => {}
         }
-        // A replacement may have come to its end without its devices having left.
+        // A replacement may have ended without its devices having left.
         self.inner().end_replacing()?;
         match on_disk {
             Some(scan) if scan.is_resilvering() => take_up(self),

@@ -71,7 +71,7 @@ pub(super) fn begin(syncing: &mut Syncing<'_>) -> Result<Scan> {
     syncing.inner.storage().vdevs().leaves().for_each(|leaf| leaf.health.resilver_begins());
     let mut scan = super::begun(syncing)?;
     scan.func = ScanFunc::Resilver;
-    // When a block was copied from a removed vdev, its birth does not tell.
+    // The birth of a block does not show when it was copied from a removed vdev.
     let all = syncing.inner.lacks_copies()?;
     scan.min_txg = if all { Txg(0) } else { Txg(first.0.saturating_sub(1)) };
     scan.max_txg = end;

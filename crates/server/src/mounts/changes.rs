@@ -284,7 +284,7 @@ impl Mounts {
             }
             let changed = self.change(pool, &dataset, options, overrides);
             if let Err(error) = changed
-                // Somebody unmounted it meanwhile.
+                // Another program unmounted it meanwhile.
                 && !matches!(error, MountError::NotMounted)
             {
                 tracing::warn!(dataset, %error, "not remounted");

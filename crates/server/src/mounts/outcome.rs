@@ -46,7 +46,7 @@ pub enum MountError {
     /// It is encrypted and its key is not loaded.
     #[error("encryption key not loaded")]
     NoKey,
-    /// Blocks were left out where it comes from.
+    /// Blocks were left out by the sender of the dataset.
     #[error("Dataset is not complete, was created by receiving a redacted zfs send stream.")]
     Redacted,
     /// It is no file system.

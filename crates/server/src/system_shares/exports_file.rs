@@ -235,7 +235,8 @@ pub(super) fn put(folder: &Path, owner: &Owner<'_>, new: &[String]) -> io::Resul
     if text == old {
         return Ok(false);
     }
-    // Only the holder of the lock writes it. One that a killed server left is replaced. exportfs reads files that end in `.exports`.
+    // Only the holder of the lock writes it. A file that a killed server left is replaced. exportfs reads files that
+    // end in `.exports`.
     let fresh = folder.join(format!("{FILE}.new"));
     let mut options = OpenOptions::new();
     let mut file = options.create(true).truncate(true).write(true).mode(0o644).open(&fresh)?;

@@ -58,7 +58,7 @@ pub enum Holds {
     /// Data.
     #[default]
     Data,
-    /// Data that is as small as its dataset wants on special vdevs.
+    /// Data that is small enough for special vdevs, by the settings of its dataset.
     SmallData,
     /// Metadata of any kind.
     Metadata,

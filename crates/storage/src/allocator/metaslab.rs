@@ -369,7 +369,7 @@ impl Metaslab {
         }
     }
 
-    /// Makes what `txg` freed allocatable again; returns it as (offset, len).
+    /// Makes the space that `txg` freed allocatable again; returns it as (offset, len).
     pub(super) fn settle(&mut self, txg: Txg) -> Runs {
         let Some(index) = self.freed.iter().position(|(of, _)| *of == txg) else { return Vec::new() };
         let (_, frees) = self.freed.swap_remove(index);

@@ -128,7 +128,7 @@ pub struct Allocator {
     vdevs: Vec<VdevSpace>,
     /// The last synced txgs, newest first.
     synced: [Txg; DEFER_TXGS + 1],
-    /// (txg, index in `vdevs`, metaslab) with changes that nobody has taken.
+    /// (txg, index in `vdevs`, metaslab) with changes that were not taken yet.
     pending: BTreeSet<(Txg, usize, u32)>,
     /// (txg, index in `vdevs`, metaslab) with frees that are not reusable yet.
     settling: BTreeSet<(Txg, usize, u32)>,

@@ -28,7 +28,7 @@ use super::range_lock;
 
 /// Most buffers in one vectored write (`IOV_MAX`).
 const BUFS_MAX: usize = 1024;
-/// Shorter writes are left to gather in the system's cache.
+/// Shorter writes are gathered in the system's cache.
 const LARGE_WRITE: u64 = 256 << 10;
 
 /// The access that the opener wants to a disk.
@@ -53,7 +53,7 @@ pub enum OpenError {
     InUse {
         /// The disk.
         path: PathBuf,
-        /// The holder, if the system tells.
+        /// The holder, if the system shows it.
         holder: Option<Holder>,
     },
     /// The kernel holds the device: mounted, or part of another device or pool.
@@ -274,7 +274,7 @@ impl FileDisk {
 
 /// Offsets of these functions are those in the file.
 impl FileDisk {
-    /// Writes past the page cache what can be, and the rest through it.
+    /// Writes whole pages past the page cache, and the rest through it.
     fn write_large(
         &self,
         direct: &DirectFile,

@@ -273,7 +273,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The entries of a sector that is an MBR and says that something is there.
+    /// The entries of a sector that is an MBR with at least one partition.
     fn all(sector: &[u8]) -> Option<[Entry; 4]> {
         if sector.get(MBR_SIZE - 2..MBR_SIZE)? != MBR_MAGIC {
             return None;

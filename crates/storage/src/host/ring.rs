@@ -75,8 +75,8 @@ pub(crate) fn read_all(requests: &mut [Request<'_>], ended: &mut dyn FnMut(usize
     }
 }
 
-/// Carries out at most [`ENTRIES`] reads. Gives the numbers of those that are left to the usual call: the ring did not take them, or read
-/// a part of them only.
+/// Carries out at most [`ENTRIES`] reads. Returns the numbers of the reads that are left to the usual call: the ring
+/// did not take them, or read only a part of them.
 fn at_once(
     ring: &mut Option<IoUring>,
     requests: &mut [Request<'_>],

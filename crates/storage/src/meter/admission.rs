@@ -13,7 +13,7 @@ use super::times::{PURPOSES, Purpose};
 
 /// Requests that a device carries out at once, by purpose.
 const ACTIVE_MAX: [u32; PURPOSES] = [10, 10, 3, 10, 3, 2];
-/// Requests of the background while somebody waits for the device.
+/// Background requests that may run while a caller waits for the device.
 const BACKGROUND_MIN: u32 = 1;
 /// Requests of the background that must end, with nobody waiting, before it gets its full share.
 const QUIET_AFTER: u32 = 5;
@@ -127,7 +127,7 @@ impl Drop for Admitted<'_> {
         state.end(self.purpose);
         let is_awaited = state.waiting > 0;
         drop(state);
-        // It is a system call, and most requests end with nobody waiting.
+        // Waking is a system call, and most requests end without a waiting thread.
         if is_awaited {
             self.by.ended.notify_all();
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::rank::{MutexHeld, RankedMutex};
 
-/// Late answers kept until somebody asks for them; all are counted.
+/// Late answers that are kept until they are asked for; all are counted.
 const LATE_MAX: usize = 20;
 
 /// The kind of a request to a disk.

@@ -88,7 +88,7 @@ pub struct SecondStats {
     pub hits: u64,
     /// Blocks that were looked for and were on no cache device.
     pub misses: u64,
-    /// Blocks on cache devices that were not what their pointers promise.
+    /// Blocks on cache devices whose checksum was wrong.
     pub bad: u64,
     /// Reads that a cache device refused.
     pub errors: u64,

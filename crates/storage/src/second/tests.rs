@@ -52,7 +52,7 @@ fn offer(cache: &SecondCache, n: u64, psize: u64) {
     cache.offer(&block(n, psize), Secondary::All, &contents(n, psize));
 }
 
-/// Whether block `n` is there. Panics if the device gives other bytes.
+/// Whether block `n` is there. Panics if the device returns other bytes.
 fn has(cache: &SecondCache, n: u64, psize: u64) -> bool {
     let mut raw = Vec::new();
     let expected = contents(n, psize);

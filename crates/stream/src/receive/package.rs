@@ -69,8 +69,8 @@ pub fn holds_of(list: &NvList, snapshot: Guid) -> Vec<String> {
     tags().unwrap_or_default()
 }
 
-/// Properties that a package brings for the file system or volume whose snapshot has this guid; those that this
-/// build does not know are left out. `None`: the package has no list of them.
+/// Properties in a package for the file system or volume whose snapshot has this guid; properties that this build does
+/// not know are left out. `None`: the package has no list of them.
 #[must_use]
 pub fn properties_of(list: &NvList, snapshot: Guid, kind: DatasetKind) -> Option<Vec<(String, Value)>> {
     let known = |name: &str| {

@@ -27,13 +27,13 @@ pub struct Package {
     pub excluded: Vec<String>,
     /// The properties of file systems in the package.
     pub properties: Told,
-    /// `-h`: holds of snapshots are told.
+    /// `-h`: holds of snapshots are sent.
     pub holds: bool,
     /// `-w`: encrypted datasets are sent as they lie on disk.
     pub raw: bool,
     /// `-U`: encrypted datasets may be sent decrypted.
     pub decrypts: bool,
-    /// `-s`: what has no such snapshot is left out, with all below it.
+    /// `-s`: datasets without such a snapshot are left out, with all below them.
     pub skip_missing: bool,
     /// The source is this bookmark; for packages of one stream.
     pub mark: Option<Source>,

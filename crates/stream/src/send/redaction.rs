@@ -149,7 +149,7 @@ impl<'a, I: Iterator<Item = Result<Event>>> Redacting<'a, I> {
         if id == self.start.0 { self.start.1 / size } else { 0 }
     }
 
-    /// All that is left before object `id`.
+    /// Handles everything before object `id`.
     fn finish(&mut self, end: u64) {
         if let Some((id, size, next)) = self.current.take() {
             self.pieces.push_back(Piece::Gap { id, size, start: next, end: u64::MAX });
@@ -189,7 +189,7 @@ impl<'a, I: Iterator<Item = Result<Event>>> Redacting<'a, I> {
         self.pieces.push_back(Piece::Found { event, start, end });
     }
 
-    /// Whether a block is left out, whether the source lacks it, and how far that is so.
+    /// Whether a block is left out, whether the source lacks it, and up to which block that holds.
     fn status(&mut self, id: u64, size: u64, blkid: u64, end: u64) -> Result<(bool, bool, u64)> {
         let (left_out, a) = self.left_out.status(id, size, blkid)?;
         let (lacking, b) = self.lacking.status(id, size, blkid)?;

@@ -18,7 +18,7 @@ pub struct Position {
     pub offset: u64,
 }
 
-/// What `fallocate` does with a range.
+/// The effect of `fallocate` on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// Sets space aside.
@@ -90,7 +90,7 @@ impl Session {
             return Ok(());
         }
         self.drop_set_ids(by, id)?;
-        // The front end goes on showing the mode that it knows otherwise.
+        // Without this, the front end would still show the mode that it knows.
         self.changed(Notice::Attributes(id));
         Ok(())
     }

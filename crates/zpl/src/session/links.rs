@@ -140,7 +140,7 @@ impl Session {
     /// Shows the directory again.
     pub fn uncover(&self, covered: &Covered) {
         let was_covered = self.links.change(|covers| covers.remove(&covered.dir).is_some());
-        // One that went with an exchange of the file system is held all the same.
+        // A directory that an exchange of the file system removed is still held.
         self.release(covered.dir, 1);
         if was_covered {
             self.forget_cover(covered);

@@ -167,7 +167,7 @@ impl Numbers {
         Numbers { above, root: above | root.0, salt: key.guid.0 }
     }
 
-    /// Whose node `number` means to the file system of these numbers.
+    /// The node with the number `number`, as the file system of these numbers sees it.
     #[must_use]
     pub fn node(&self, number: u64) -> Node {
         if number & !OBJECT_MASK == self.above {

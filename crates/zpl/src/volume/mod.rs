@@ -106,7 +106,7 @@ impl Volume {
         Volume::open_incomplete(dataset)
     }
 
-    /// As [`Volume::open`], also of a redacted volume: what was left out reads as zeros.
+    /// As [`Volume::open`], also for a redacted volume: missing blocks read as zeros.
     ///
     /// # Errors
     /// As [`Volume::open`].

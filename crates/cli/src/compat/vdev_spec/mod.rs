@@ -181,7 +181,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Whether something of it takes data.
+    /// Whether a vdev of it takes data.
     pub(super) fn has_data(&self) -> bool {
         self.tops.iter().any(|top| top.class == Class::Data)
     }

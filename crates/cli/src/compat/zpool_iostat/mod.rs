@@ -115,7 +115,7 @@ const PAGE: u64 = 20;
 /// A line: a pool or vdev, how deep it stands, its space where it has its own.
 struct Line {
     name: String,
-    /// The pool that it is or belongs to.
+    /// The pool, or the pool of the vdev.
     pool: String,
     /// Where a leaf is.
     path: Option<String>,

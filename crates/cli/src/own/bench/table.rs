@@ -5,7 +5,7 @@ use bench::{Run, Table};
 use crate::messages::Failure;
 use crate::out::Console;
 
-/// Columns that say the same in each row are left out of the table on a terminal: the lines below it tell.
+/// Columns with the same value in each row are left out of the table on a terminal; the lines below it name them.
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
 
 /// Columns that a terminal which is too narrow does without, the first one first.
@@ -17,7 +17,8 @@ pub fn fitting(runs: &[Run], width: Option<usize>) -> (Vec<String>, Vec<&'static
     fit(without_alike(runs), &RANK, width)
 }
 
-/// The lines of a table without the columns of `rank` that are too much for `width`, the first one first; and what was left out.
+/// The lines of a table that fits into `width`: columns of `rank` are left out, the first one first. Also returns the
+/// headings that were left out.
 pub fn fit(
     mut table: Table,
     rank: &[&'static str],
@@ -84,7 +85,7 @@ pub fn print(console: &mut Console, table: &Table) -> Result<(), Failure> {
     console.line("")?;
     console.line(&table.title)?;
     let width = console.columns();
-    // A long text in the last of two columns goes on below itself.
+    // A long text in the last of two columns continues below itself.
     let indent = match &table.columns[..] {
         [_, _] => table.rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0) + 2,
         _ => 0,

@@ -1,4 +1,4 @@
-//! A copy that goes on where an earlier one ended: `cenote cp --resume`.
+//! `cenote cp --resume`: a copy that continues an earlier one.
 //!
 //! The first copy of a folder to a name that nothing had makes a folder of that name. When the same command is given again the
 //! name is a folder, and the copy would go below it, beside what is there already.

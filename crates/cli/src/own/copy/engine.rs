@@ -245,7 +245,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         Ok(Open { dir, finish, above: Some(above.clone()) })
     }
 
-    /// Removes what an earlier copy left unfinished in a folder that is filled now.
+    /// Removes the unfinished files of an earlier copy from a folder that is being filled now.
     fn clear(&self, dir: &S::Dir) -> Result<(), CopyError> {
         if self.policy.resume {
             self.progress.cleared.fetch_add(self.sink.clear(dir)?, Ordering::Relaxed);

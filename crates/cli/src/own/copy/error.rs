@@ -82,7 +82,7 @@ impl CopyError {
         CopyError { side: Side::Source, why: Why::Said(line.into()) }
     }
 
-    /// Something about the destination.
+    /// A fault of the destination.
     pub fn destination(line: impl Into<String>) -> CopyError {
         CopyError { side: Side::Destination, why: Why::Said(line.into()) }
     }

@@ -19,7 +19,7 @@ use super::progress::Progress;
 use super::sink::{Moved, Sink, There, Wanted};
 use crate::out::{counted, quoted};
 
-/// Something that the copy would do.
+/// A step of the copy.
 pub struct Step {
     pub action: Action,
     kind: Option<FileKind>,

@@ -41,7 +41,7 @@ pub struct Progress {
     /// Files under temporary names, which a killed copy had left.
     pub cleared: AtomicU64,
     pub errors: AtomicU64,
-    /// Something was not copied because the copy was asked to stop.
+    /// A part was not copied because the copy received the order to stop.
     pub cut_short: AtomicBool,
     /// Files of the whole; 0 until it is counted.
     expected_files: AtomicU64,

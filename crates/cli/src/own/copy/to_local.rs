@@ -28,7 +28,7 @@ use super::sink::{Moved, Sink, There, Wanted};
 
 /// Bytes in which files are handed over.
 const RECORD: u64 = 1 << 20;
-/// Temporary names that are tried before the copy of a file is given up.
+/// The number of temporary names that are tried before the copy of a file fails.
 const TEMPORARY_MAX: u32 = 1000;
 
 /// This machine.

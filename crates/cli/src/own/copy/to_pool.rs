@@ -172,7 +172,7 @@ impl ToPool {
         let id = create(&other).map_err(writing)?;
         let placed = complete(id).and_then(|()| self.publish(dir, (&other, name), wanted, id));
         if placed.is_err() {
-            // The copy is of no use under this name; what made it fail is said below.
+            // The copy is of no use under this name; its error is reported below.
             let _ = self.fs.unlink(dir.id, &other);
         }
         self.kernel.entry(dir.id, name);

@@ -61,7 +61,7 @@ fn head(name: &str, section: u8, summary: &str) -> String {
     )
 }
 
-/// A list of terms and what they mean.
+/// A list of terms and their meanings.
 fn terms<'a>(rows: impl Iterator<Item = (String, &'a str)>) -> String {
     rows.map(|(term, about)| format!(".TP\n{term}\n{}\n", plain(about))).collect()
 }

@@ -28,7 +28,7 @@ pub enum Broken {
     /// It cannot be read.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// It ends in the middle of something.
+    /// The stream ends in the middle of a member.
     #[error("the stream is cut off")]
     CutOff,
     /// The bytes there are no header.

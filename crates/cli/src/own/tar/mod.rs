@@ -78,7 +78,7 @@ pub fn run(tar: &Tar, around: &Surroundings, console: &mut Console) -> Result<u8
     pools.finish().map(|()| 0)
 }
 
-/// Why something is not in the stream.
+/// The reason why a node is not in the stream.
 enum Refusal {
     /// The node is left out, and the stream continues.
     Left(Vec<u8>, String),
