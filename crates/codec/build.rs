@@ -82,7 +82,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Compiles the library; gives the assembler's version, if there is one.
+/// Compiles the library; returns the assembler's version, if there is one.
 fn igzip(lock: &Table) -> Result<Option<String>> {
     let place = sources(lock)?;
     let version = version(&place)?;

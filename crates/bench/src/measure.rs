@@ -75,7 +75,7 @@ pub(crate) trait Work {
 }
 
 /// Writes everything and reads it from cold caches, without settling or comparing: as good as a measurement to warm a
-/// machine up, or to see how fast it is. Reads until `enough` of them were; gives the time of writing and the median of reading.
+/// machine up, or to see how fast it is. Reads until `enough` of them were; returns the time of writing and the median of reading.
 ///
 /// # Errors
 /// Those of the work.

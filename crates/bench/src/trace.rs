@@ -190,7 +190,7 @@ impl Sampler {
         state.phase = phase;
     }
 
-    /// Ends; gives what was seen.
+    /// Ends; returns what was seen.
     pub(crate) fn finish(self) -> Vec<Tick> {
         let mut state = self.state();
         state.tick();

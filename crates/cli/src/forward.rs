@@ -82,8 +82,8 @@ pub fn or_here(call: &Call, words: &[String], console: &mut Console) -> Result<(
     each_pool(call, split, console, pools.into_iter().zip(clients))
 }
 
-/// Has a command that reads one pool carried out by the server of that pool, if a device of it does not answer: the
-/// server may know the answer without reading. Gives how the command ended; `None` where it is to be carried out here.
+/// Lets the server of a pool carry out a command that reads this pool, if a device does not answer: the server may know
+/// the answer without reading. Returns how the command ended; `None` if this process must carry it out.
 fn from_memory(call: &Call, words: &[String], console: &mut Console) -> Result<Option<Failure>, Failure> {
     if !reads_memory(call) || !call.around.search.is_empty() {
         return Ok(None);

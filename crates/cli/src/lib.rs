@@ -43,7 +43,7 @@ use std::sync::Arc;
 pub use around::Surroundings;
 use command::Program;
 
-/// The program: looks at the name it was started under. Gives the exit status of the process.
+/// The program: looks at the name it was started under. Returns the exit status of the process.
 pub fn main() -> ExitCode {
     stop::take_size_limit_as_error();
     let mut words = std::env::args_os();

@@ -197,7 +197,7 @@ pub fn understood(words: impl IntoIterator<Item = OsString>) -> bool {
     Request::parse(words).is_ok_and(|request| request.overrides().is_ok())
 }
 
-/// Carries out a command line; gives the exit status.
+/// Carries out a command line; returns the exit status.
 pub(crate) fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
     let mut console = out::standard();
     let done = Request::parse(words).and_then(|request| hand_on(request, &mut console));

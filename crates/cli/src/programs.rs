@@ -35,7 +35,7 @@ pub fn run(
     }
 }
 
-/// Carries out a command line; `words` are those after the program's name. Gives the exit status.
+/// Carries out a command line; `words` are those after the program's name. Returns the exit status.
 fn main(program: Program, words: &[String], around: &Surroundings, mut console: Console) -> u8 {
     let typed = words;
     let words = quieted(words, &mut console);

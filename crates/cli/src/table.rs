@@ -103,7 +103,7 @@ pub fn print(out: &mut impl Write, columns: &[Column], rows: &[Row], scripted: b
     })
 }
 
-/// Leaves out columns until the table fits into `width`: those of `rank`, the first one first. Gives the headings that were
+/// Leaves out columns until the table fits into `width`: those of `rank`, the first one first. Returns the headings that were
 /// left out.
 pub fn fit(
     columns: &mut Vec<Column>,

@@ -343,7 +343,7 @@ fn mounted_files_are_rewritten_and_given_projects_by_their_paths() {
     live.expect_sound();
 }
 
-/// Mounts a tmpfs; gives whether that is allowed here.
+/// Mounts a tmpfs; returns whether that is allowed here.
 fn tmpfs(at: &Path) -> bool {
     let done = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at).stderr(Stdio::null()).status();
     let done = done.is_ok_and(|status| status.success());

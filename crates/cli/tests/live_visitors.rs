@@ -62,7 +62,7 @@ impl Shared {
         stream
     }
 
-    /// Sends bytes as they are, and nothing after them if that is the `end`. Gives the answer as text.
+    /// Sends bytes as they are, and nothing after them if that is the `end`. Returns the answer as text.
     fn send(&self, bytes: &[u8], end: bool) -> String {
         let mut stream = self.connect();
         // A server that refused already may have closed the connection.

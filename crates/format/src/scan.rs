@@ -216,7 +216,7 @@ impl Scan {
         self.flags & AGAIN != 0
     }
 
-    /// Has the dataset visited once more, or not.
+    /// Sets whether the dataset is visited once more.
     pub const fn set_again(&mut self, again: bool) {
         self.flags = if again { self.flags | AGAIN } else { self.flags & !AGAIN };
     }

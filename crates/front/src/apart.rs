@@ -71,7 +71,7 @@ pub fn open<T: Send + 'static>(
     asked(asker, answer, |asker, more| Ok((receive(&asker.descriptors)?, more)))
 }
 
-/// Has `asker` carry out `question`. `take` takes what belongs to a good answer before the thread is kept for later questions.
+/// Lets `asker` carry out `question`. After a good answer, `take` receives its descriptors; then the thread is kept for later questions.
 fn asked<A: Send + 'static, T>(
     asker: Asker,
     question: impl FnOnce(&UnixStream) -> io::Result<A> + Send + 'static,

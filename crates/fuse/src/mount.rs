@@ -98,7 +98,7 @@ pub fn mount(fs: Filesystem, at: &Path, options: &MountOptions) -> Result<Mounte
     mount_on(fs, &point, options)
 }
 
-/// Makes a file system ready to be mounted; gives how it is to be mounted then.
+/// Makes a file system ready to be mounted; returns how it is to be mounted then.
 pub(crate) fn prepare(fs: &Filesystem, options: &MountOptions) -> Result<MountOptions, MountError> {
     let mut options = options.clone();
     if options.source.is_empty() {

@@ -17,7 +17,7 @@ const ENOSPC: i32 = 28;
 /// `compression=off`
 const OFF: u64 = 2;
 
-/// Writes pieces of `size` bytes to a new file `name` until one is refused. Gives what was acknowledged, and the errno.
+/// Writes pieces of `size` bytes to a new file `name` until one is refused. Returns what was acknowledged, and the errno.
 fn fill(bed: &Bed, name: &str, size: usize, most: u64) -> (Vec<u8>, Option<i32>) {
     let file = File::create(bed.at().join(name)).unwrap();
     let mut written = Vec::new();

@@ -27,7 +27,7 @@ impl Inner {
 }
 
 impl Syncing<'_> {
-    /// Has the resilver of these leaves wait. `false`: the pool has not enabled the feature.
+    /// Makes the resilver of these leaves wait. `false`: the pool has not enabled the feature.
     ///
     /// # Errors
     /// The features cannot be written.
@@ -55,7 +55,7 @@ impl Syncing<'_> {
         self.state.config.tree.leaves().any(|leaf| leaf.guid.0 == guid && is_deferred(leaf))
     }
 
-    /// The resilver of no leaf waits any more. Gives whether one did.
+    /// The resilver of no leaf waits any more. Returns whether one did.
     ///
     /// # Errors
     /// The features cannot be written.

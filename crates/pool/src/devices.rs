@@ -225,7 +225,7 @@ impl Pool {
         })
     }
 
-    /// Has a distributed spare take part again that was taken offline.
+    /// Brings a distributed spare back online.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`].

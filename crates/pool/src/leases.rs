@@ -45,7 +45,7 @@ impl Leases {
         self.lock().held.keys().next().copied()
     }
 
-    /// For the sync thread: `uberblock` is on disk. Gives the oldest txg that is being read: leases given away from
+    /// For the sync thread: `uberblock` is on disk. Returns the oldest txg that is being read: leases given away from
     /// now on are of the new one.
     pub(crate) fn synced(&self, uberblock: &Uberblock) -> Option<Txg> {
         let mut state = self.lock();

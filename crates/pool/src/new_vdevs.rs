@@ -236,7 +236,7 @@ pub(crate) fn load_classes(mos: &Mos, storage: &Storage, tree: &VdevConfig) -> R
 }
 
 /// Makes the objects that a top-level vdev has in the MOS: its metaslab array, and the ZAPs of it and its leaves, which the list
-/// `zaps` names, if the pool has them. Gives the array and its entries.
+/// `zaps` names, if the pool has them. Returns the array and its entries.
 pub(crate) fn create_objects(
     mos: &Mos,
     tx: &Tx,

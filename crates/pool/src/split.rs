@@ -205,7 +205,7 @@ impl Syncing<'_> {
         self.log_devices().into_iter().any(|id| !self.state.allocator.is_empty(id))
     }
 
-    /// Has logs placed on log devices, or not.
+    /// Sets whether logs are placed on log devices.
     fn allow_logs(&mut self, allow: bool) {
         for id in self.log_devices() {
             self.state.allocator.set_allocating(id, allow);

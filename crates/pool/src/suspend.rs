@@ -111,7 +111,7 @@ impl Pool {
         self.inner.suspension().refused().is_some()
     }
 
-    /// Has refused writes tried again.
+    /// Tries refused writes again.
     ///
     /// # Errors
     /// [`Error::Suspended`] when a device refuses still; [`Error::Stopped`] when no retry can help.

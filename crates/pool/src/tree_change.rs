@@ -103,7 +103,7 @@ impl Pool {
         self.take_in(Joining { beside, disk, joins, new, above, sequential, distributed: None })
     }
 
-    /// Has a device join. A resilver (crate `scan`) is to begin then.
+    /// Lets a device join. The caller then begins a resilver (crate `scan`).
     pub(crate) fn take_in(&self, joining: Joining) -> Result<Joined> {
         self.run(move |syncing| syncing.join(&joining).map(Joined))
     }

@@ -434,7 +434,7 @@ impl Syncing<'_> {
         Ok(None)
     }
 
-    /// Treats the next part of a leaf. Gives how it stands then, and how many bytes were treated.
+    /// Treats the next part of a leaf. Returns how it stands then, and how many bytes were treated.
     fn treat_part(&mut self, guid: Guid, what: Treatment, treated: Treated) -> Result<(Treated, u64)> {
         let slot = self.slot(guid)?;
         let top = self.top_of(slot).clone();

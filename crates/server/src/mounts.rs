@@ -277,7 +277,7 @@ impl Mounts {
         Ok(self.mounter.mount_on(fs, at, options)?)
     }
 
-    /// Has the mount that `at` lies in show a file system there. Where it cannot, the file system is mounted beside that
+    /// Makes the mount that `at` lies in show a file system there. Where it cannot, the file system is mounted beside that
     /// mount, which shows a link.
     fn mount_inside(
         &self,

@@ -98,7 +98,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Has the innermost of `mounts` that `place` lies in show a link to `point` there; `None` where none does, or it
+    /// Makes the innermost of `mounts` that `place` lies in show a link to `point` there; `None` where none does, or it
     /// cannot.
     pub(crate) fn show(
         place: &Path,
@@ -120,7 +120,7 @@ impl Link {
         }
     }
 
-    /// Has the folder itself shown again.
+    /// Shows the folder itself again.
     pub(crate) fn hide(&self) {
         let covered = self.covered().take();
         if let (Some(parent), Some(covered)) = (self.parent.upgrade(), covered) {

@@ -228,7 +228,7 @@ struct Exports {
 }
 
 impl Exports {
-    /// Has the server export these lines, and no others of this pool.
+    /// Makes the server export these lines, and no others of this pool.
     fn set(&mut self, owner: &Owner<'_>, new: &[String]) -> Result<(), String> {
         if new.is_empty() && !self.has_lines {
             return Ok(());

@@ -32,7 +32,7 @@ fn make(story: &Story, name: &str) -> Result<ObjectId, Error> {
     story.fs().create(story.fs().root(), name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644))
 }
 
-/// Calls `step` with 0, 1, 2 … until it is told that there is no space; gives how often it was not.
+/// Calls `step` with 0, 1, 2 … until it is told that there is no space; returns how often it was not.
 fn until_full(story: &mut Story, mut step: impl FnMut(&Story, u64) -> Result<(), Error>) -> u64 {
     for number in 0.. {
         match step(story, number) {
@@ -338,7 +338,7 @@ fn a_full_pool_refuses_additions_and_allows_frees_and_changes() {
     }
 }
 
-/// Fills a pool while a snapshot holds a file of many small records. Gives the file's number.
+/// Fills a pool while a snapshot holds a file of many small records. Returns the file's number.
 fn fill_beside_a_snapshot(story: &mut Story) -> ObjectId {
     let id = make(story, "f").unwrap();
     for number in 0..80 {

@@ -154,7 +154,7 @@ impl<'a> Ways<'a> {
         Some(Ok(()))
     }
 
-    /// Fills `buf` from the first leaf of `side` that can be read. Gives the place of that leaf. `None`: none is there.
+    /// Fills `buf` from the first leaf of `side` that can be read. Returns the place of that leaf. `None`: none is there.
     pub(crate) fn read_side(
         &self,
         side: &Side,

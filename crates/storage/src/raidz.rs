@@ -292,7 +292,7 @@ impl<'a> Stripe<'a> {
         self.from.sides[self.map.columns[column].child].is_there()
     }
 
-    /// Fills `buf` with the block. Gives the columns that are damaged by their index.
+    /// Fills `buf` with the block. Returns the columns that are damaged by their index.
     fn solve(
         &mut self,
         buf: &mut [u8],

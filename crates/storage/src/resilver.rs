@@ -112,7 +112,7 @@ impl Storage {
         }
     }
 
-    /// Writes a copy that a device missed. The block must be in use while this runs. Gives the bytes written.
+    /// Writes a copy that a device missed. The block must be in use while this runs. Returns the bytes written.
     ///
     /// # Errors
     /// A device refused that the pool cannot do without.

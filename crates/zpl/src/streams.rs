@@ -43,7 +43,7 @@ impl Stream {
             && offset <= self.next.saturating_add(self.window)
     }
 
-    /// Notes a read up to byte `end`; gives the blocks to read ahead.
+    /// Notes a read up to byte `end`; returns the blocks to read ahead.
     fn advance(&mut self, end: u64, file: &Facts) -> Range<u64> {
         self.next = self.next.max(end);
         self.window = (self.window * 2).max(WINDOW_MIN).min(file.window_max);

@@ -46,7 +46,7 @@ fn with_file(properties: &[(&str, u64)]) -> (Bed, PathBuf, ObjectId) {
     (bed, path, id)
 }
 
-/// Reads all records past the memory. Gives how many blocks came from the pool's own disk.
+/// Reads all records past the memory. Returns how many blocks came from the pool's own disk.
 fn read_all(bed: &Bed, id: ObjectId) -> u64 {
     let storage = bed.pool().storage();
     storage.cache().clear();

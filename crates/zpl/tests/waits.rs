@@ -60,7 +60,7 @@ impl Tree {
         self.fs.open_handle(self.file).unwrap();
     }
 
-    /// Runs `change` while its transaction cannot begin. `release` ends that. Gives whether others were answered
+    /// Runs `change` while its transaction cannot begin. `release` ends that. Returns whether others were answered
     /// meanwhile, and how the change ended.
     fn answers_while_it_waits(&self, change: Change, release: impl FnOnce()) -> (bool, zpl::Result<()>) {
         std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ use crate::figures::Series;
 /// Values that differ by more than this factor are drawn on a logarithmic scale.
 const WIDE: f64 = 6.0;
 
-/// Names of lines, several on a line of the legend, at places across; gives how many lines it takes.
+/// Names of lines, several on a line of the legend, at places across; returns how many lines it takes.
 fn legend(series: &[Series], size: Size) -> (Vec<(i32, i32)>, i32) {
     let (mut x, mut line) = (44, 0);
     let mut places = Vec::new();

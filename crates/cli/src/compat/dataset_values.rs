@@ -52,7 +52,7 @@ impl Creation {
     }
 }
 
-/// Judges how a new dataset with these local properties is to be encrypted, below a file system that is encrypted like `above`. Gives the
+/// Judges how a new dataset with these local properties is to be encrypted, below a file system that is encrypted like `above`. Returns the
 /// key that is to be asked for, too.
 ///
 /// # Errors

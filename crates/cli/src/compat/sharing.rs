@@ -38,7 +38,7 @@ pub(super) fn operand<'a>(call: &'a Typed<'_, Options>) -> Result<Named<'a>, Fai
     }
 }
 
-/// Has the servers of the pools do it.
+/// Lets the servers of the pools share or unshare.
 pub(super) fn elsewhere(call: &Call, named: &Named<'_>, console: &mut Console) -> Result<(), Failure> {
     let name = match named {
         Named::One(name) => Some(*name),

@@ -221,7 +221,7 @@ fn create_in(
     }
 }
 
-/// Judges the properties of a dataset below `nearest`. Gives the key that is to be asked for, too.
+/// Judges the properties of a dataset below `nearest`. Returns the key that is to be asked for, too.
 fn judge(
     pool: &Pool,
     console: &mut Console,

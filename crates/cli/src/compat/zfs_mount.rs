@@ -177,7 +177,7 @@ fn elsewhere(call: &Typed<Options>, name: Option<&str>, console: &mut Console) -
     take_turns(call, turns)
 }
 
-/// Has the servers of pools carry out the command line in turns, each time with these operands.
+/// Lets the servers of pools carry out the command line in turns, each time with these operands.
 pub(super) fn take_turns(call: &Call, turns: Vec<zfs_mount_turns::Turn>) -> Result<(), Failure> {
     let mut worst = 0;
     for (pool, operands) in turns {
@@ -188,7 +188,7 @@ pub(super) fn take_turns(call: &Call, turns: Vec<zfs_mount_turns::Turn>) -> Resu
     if worst == 0 { Ok(()) } else { Err(Failure::Ended(worst)) }
 }
 
-/// Has the server of `pool` carry out the command line.
+/// Lets the server of `pool` carry out the command line.
 fn hand_on(call: &Call, pool: &str) -> Result<u8, Failure> {
     let Some(client) = client::server_of(pool, call.around)? else {
         let asked = call.args.operands.first().map_or(pool, String::as_str);

@@ -397,7 +397,7 @@ impl Receive<'_> {
         made.iter().try_for_each(|made| mounting::created(call, console, made))
     }
 
-    /// Receives one stream. Gives the properties that its file system cannot have.
+    /// Receives one stream. Returns the properties that its file system cannot have.
     fn one<R: Read>(
         &self,
         console: &mut Console,

@@ -52,7 +52,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
     Ok(call.args.operands.clone())
 }
 
-/// Checks a command line; gives the user properties that go with each snapshot.
+/// Checks a command line; returns the user properties that go with each snapshot.
 fn check(call: &Typed<Options>) -> Result<Vec<(String, Value)>, Failure> {
     let own = Assignments::collect(call.options.properties.iter().map(String::as_str), |word| {
         props::parse(word).map(|p| p.name)

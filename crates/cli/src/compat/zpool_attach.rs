@@ -193,7 +193,7 @@ impl Change<'_> {
         session.finish()
     }
 
-    /// Has a spare fill in.
+    /// Makes a spare fill in.
     fn fill_in(&self, spare: Guid, options: &Options) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         let found = device(self.call, self.pool, self.name, &failed)?;

@@ -146,7 +146,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     given.map_or(Ok(()), |given| unlock(called, &given, call))
 }
 
-/// Has the server of a new pool load the key of the root file system, and mount that.
+/// Lets the server of a new pool load the key of the root file system, and mount that.
 fn unlock(pool: &str, given: &Given, call: &Call) -> Result<(), Failure> {
     let broken = |error: &ClientError| client::broken(pool, error);
     let Some(server) = connect(pool).map_err(|error| broken(&error))? else { return Ok(()) };

@@ -445,7 +445,7 @@ fn import_one(
     start(call, name, console).map(|()| Some(guid))
 }
 
-/// Opens a pool at the state that is wanted, and replays its intent logs. Gives nothing if all is said already.
+/// Opens a pool at the state that is wanted, and replays its intent logs. Returns nothing if all is said already.
 fn open_once(
     found: &Found,
     options: pool::Options,

@@ -116,7 +116,7 @@ fn lacks_sense(call: &Typed<Options>) -> bool {
     (call.options.all || call.options.verbose) && !call.args.operands.is_empty()
 }
 
-/// Has the server of one of several pools upgrade it; whether anything is said of it.
+/// Lets the server of one of several pools upgrade it; returns whether the server printed something.
 fn upgrade_there(
     call: &Typed<Options>,
     console: &mut Console,

@@ -31,7 +31,7 @@ use crate::place::{Place, PoolPath};
 use crate::stop::Stop;
 use crate::wrap;
 
-/// Carries out the command. Gives the exit status.
+/// Carries out the command. Returns the exit status.
 ///
 /// # Errors
 /// There is nothing to give advice on.

@@ -39,7 +39,7 @@ const LEGEND: [(&str, &str); 4] = [
     ("write time", "write time, read time: 2.00 is twice as long as with off"),
 ];
 
-/// Carries out the command. Gives the exit status.
+/// Carries out the command. Returns the exit status.
 ///
 /// # Errors
 /// Not everything could be measured. The finished results are printed before.

@@ -47,7 +47,7 @@ fn change<'a>(
     changed.iter().try_for_each(|line| console.line(line))
 }
 
-/// Carries out `rm`. Gives the exit status when it was stopped.
+/// Carries out `rm`. Returns the exit status when it was stopped.
 ///
 /// # Errors
 /// A pool cannot be opened, or not be written.

@@ -95,7 +95,7 @@ fn file_of(names: &mut Names, (part, block): (Part, Option<DataBlock>), until: I
     Some(format!("file '{path}'{snapshots}"))
 }
 
-/// Carries out `check`. Gives the exit status.
+/// Carries out `check`. Returns the exit status.
 ///
 /// # Errors
 /// Nobody reads what is printed.

@@ -19,8 +19,8 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// How long a command may take to stop before its user is told why.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Has a command that reads files carried out by the server of their pool, if that server has keys of encrypted datasets: this
-/// process has none. `None` if it has none either.
+/// Lets the server of a pool carry out a command that reads its files, if that server has keys of encrypted datasets: this process
+/// has none. `None` if the server has none either.
 ///
 /// # Errors
 /// That server cannot be used.
@@ -61,7 +61,7 @@ fn whole_place(word: &OsString, read: &[&PoolPath]) -> OsString {
     }
 }
 
-/// Has one of cenote's own commands carried out by the server of the pool it changes; `None` if that has none.
+/// Lets the server of a pool carry out one of cenote's own commands that changes the pool; `None` if there is no server.
 ///
 /// # Errors
 /// It changes several pools of which one has a server; or that server cannot be used.

@@ -41,7 +41,7 @@ const GRAIN: u64 = 1 << 20;
 /// Reserve that keeps a full pool usable: a 32nd of the pool, at least this much, at most half of the pool.
 const SLOP_MIN: u64 = 128 << 20;
 
-/// Carries out `mkfs`. Gives the exit status.
+/// Carries out `mkfs`. Returns the exit status.
 ///
 /// # Errors
 /// There is no image then.

@@ -280,7 +280,7 @@ fn is_like_own(word: &str) -> bool {
     crate::suggest::nearest(word, commands.get_subcommands().map(clap::Command::get_name)).is_some()
 }
 
-/// Carries out one of cenote's own commands for a client of this pool's server. Gives the exit status.
+/// Carries out one of cenote's own commands for a client of this pool's server. Returns the exit status.
 pub fn served(words: &[OsString], around: Surroundings, mut console: out::Console) -> u8 {
     let named = std::iter::once(OsString::from("cenote")).chain(words.iter().cloned());
     let mut cenote = match Cenote::try_parse_from(named) {
@@ -373,7 +373,7 @@ impl Command {
     }
 }
 
-/// Carries out one of cenote's own commands. Gives the exit status, where it is not for the console to tell.
+/// Carries out one of cenote's own commands. Returns the exit status, where it is not for the console to tell.
 fn run(command: &Command, around: &Surroundings, console: &mut out::Console) -> Result<u8, Failure> {
     let done = match command {
         Command::Cp(cp) => return copy::run(cp, around, console),

@@ -48,7 +48,7 @@ pub struct Report {
     pub second: Option<PathBuf>,
 }
 
-/// Carries out the command. Gives the exit status.
+/// Carries out the command. Returns the exit status.
 ///
 /// # Errors
 /// A file cannot be read, is none of these, or cannot be written.

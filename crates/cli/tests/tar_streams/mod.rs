@@ -8,7 +8,7 @@ use std::process::Stdio;
 use super::bed::{Bed, expect_same};
 use super::{OWN, plant};
 
-/// Has GNU tar unpack what `cenote tar -c PLACE` writes, in the folder `to`.
+/// Lets GNU tar unpack the output of `cenote tar -c PLACE` in the folder `to`.
 fn unpack(bed: &Bed, place: &str, to: &str) {
     let output = bed.command(&["tar", "-c", place]).output().expect("the program starts");
     assert!(output.status.success() && output.stdout.len().is_multiple_of(512), "{:?}", output.status);
@@ -50,7 +50,7 @@ fn a_tar_stream_holds_what_gnu_tar_unpacks() {
     assert!(put(&bed, "tank/fs:/gone", &stream).1.contains("no such file or directory"));
 }
 
-/// Has cenote unpack a stream at a place; gives the exit status and what it says.
+/// Lets cenote unpack a stream at a place; returns the exit status and the messages.
 fn put(bed: &Bed, place: &str, stream: &[u8]) -> (Option<i32>, String) {
     let mut command = bed.command(&["tar", "-x", place]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");

@@ -95,7 +95,7 @@ impl Outline {
 }
 
 impl Record {
-    /// Decodes the record at the start of `raw`; gives also its bytes.
+    /// Decodes the record at the start of `raw`; also returns its bytes.
     ///
     /// # Errors
     /// [`Corrupt`] for short input, an unknown type, or fields that do not fit the record's length.

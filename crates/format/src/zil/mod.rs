@@ -63,7 +63,7 @@ impl Chain {
         }
     }
 
-    /// Decodes the chain header of the block `raw`; gives also the range in which its records lie.
+    /// Decodes the chain header of the block `raw`; also returns the range in which its records lie.
     ///
     /// # Errors
     /// [`Corrupt`] for a block of another length or checksum, a bad pointer, or more bytes in use than there are.

@@ -130,7 +130,7 @@ fn append(syncing: &Syncing<'_>, log: &str, errors: &BTreeSet<DataError>) -> Res
     Ok(added)
 }
 
-/// Notes a block in a log that has room for it; gives how many keys the log has more.
+/// Notes a block in a log that has room for it; returns how many keys the log has more.
 fn note(list: &Arc<dmu::Object>, tx: &Tx, key: &str) -> Result<u64> {
     if zap::lookup(list, key.as_bytes())?.is_some() {
         return Ok(0);

@@ -451,13 +451,13 @@ fn take_up(pool: &Pool) -> Result<()> {
     carry_out(pool, under_way)
 }
 
-/// Has a scan that was begun on disk carried out by a thread.
+/// Lets a thread carry out a scan that was begun on disk.
 fn carry_out(pool: &Pool, begun: Result<Scan>) -> Result<()> {
     let begun = begun.map(|scan| move |inner: &Arc<Inner>| visit::run(inner, scan));
     work(pool, begun, State::default())
 }
 
-/// Has a thread do what was begun; the state of the thread is `fresh` then, beside the progress of scans.
+/// Starts a thread for the scan that was begun. Its state is `fresh`, except for the progress of scans.
 fn work(pool: &Pool, begun: Result<impl FnOnce(&Arc<Inner>) + Send + 'static>, fresh: State) -> Result<()> {
     let mut state = pool.inner().scrubber().lock();
     let carry_out = match begun {

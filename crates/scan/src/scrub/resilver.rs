@@ -186,7 +186,7 @@ pub(super) fn finish(inner: &Arc<Inner>) -> Result<Option<Scan>> {
     }
 }
 
-/// Empties the lists of the txgs that were visited. Gives whether devices waited for this. `None`: blocks wait to be freed.
+/// Empties the lists of the txgs that were visited. Returns whether devices waited for this. `None`: blocks wait to be freed.
 fn empty_lists(syncing: &mut Syncing<'_>) -> Result<Option<bool>> {
     if syncing.is_freeing() {
         return Ok(None);

@@ -277,7 +277,7 @@ impl Visit<'_> {
         Ok(Chunks::Ends)
     }
 
-    /// Notes lost blocks in the log on disk; gives how many were not in it.
+    /// Notes lost blocks in the log on disk; returns how many were not in it.
     fn log(&self, lost: BTreeSet<DataError>) -> Result<u64> {
         match lost.is_empty() {
             true => Ok(0),

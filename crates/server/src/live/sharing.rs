@@ -45,7 +45,7 @@ impl Live {
         }
     }
 
-    /// Has the servers of the system begin (`true`) or end to share a file system. Returns whether its properties say so.
+    /// Makes the servers of the system begin (`true`) or end to share a file system. Returns whether its properties say so.
     fn share_by_system(
         &self,
         pool: &Arc<Pool>,

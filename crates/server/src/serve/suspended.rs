@@ -150,7 +150,7 @@ impl Server {
     }
 }
 
-/// Has the list of imported pools name the devices that the pool has now, if they are others than those that were `noted`.
+/// Makes the list of imported pools name the devices that the pool has now, if they are others than those that were `noted`.
 fn note_devices(live: &Live, commands: &dyn Commands, noted: &mut Option<BTreeSet<u64>>) {
     let Ok(pool) = live.pool() else { return };
     let open: BTreeSet<u64> = pool.leaves().map(|leaf| leaf.guid).collect();

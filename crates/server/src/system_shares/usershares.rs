@@ -108,7 +108,7 @@ impl Usershares {
         self.set = (!is_root || !Path::new(NET).exists()).then(BTreeMap::new);
     }
 
-    /// Has Samba share exactly these file systems of the pool.
+    /// Makes Samba share exactly these file systems of the pool.
     pub(super) fn set(&mut self, pool: u64, wanted: &[&WantedShare]) -> Failed {
         if self.set.is_none() && wanted.is_empty() && !Path::new(NET).exists() {
             return Failed::new();

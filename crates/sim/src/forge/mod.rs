@@ -88,7 +88,7 @@ impl<'a> Forgery<'a> {
         })
     }
 
-    /// Replaces each occurrence of `old` in a block by `new`, which is as long. Gives how often.
+    /// Replaces each occurrence of `old` in a block by `new`, which is as long. Returns how often.
     ///
     /// # Panics
     /// If it is not as long.

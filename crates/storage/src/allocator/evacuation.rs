@@ -55,7 +55,7 @@ impl Allocator {
         Some(copies)
     }
 
-    /// The vdev leaves, whatever is allocated on it: all of it was copied. Gives the copies.
+    /// The vdev leaves, whatever is allocated on it: all of it was copied. Returns the copies.
     ///
     /// # Panics
     /// If no vdev is being removed.

@@ -74,7 +74,7 @@ fn open(pool: &Pool) -> Filesystem {
     Filesystem::open(pool.open("engine").expect("the root exists")).expect("it is a file system")
 }
 
-/// Fills the pool; gives the files that stay.
+/// Fills the pool; returns the files that stay.
 fn fill(pool: &Pool, fragments: bool) -> Vec<ObjectId> {
     let fs = open(pool);
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);

@@ -36,7 +36,7 @@ pub enum Allocation {
 }
 
 impl Session {
-    /// Reads from `at` on into `buf`; gives how many bytes there were.
+    /// Reads from `at` on into `buf`; returns how many bytes there were.
     ///
     /// # Errors
     /// [`Error::Denied`](crate::Error::Denied); as [`crate::Filesystem::read`].
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// Copies up to `len` bytes between files; gives how many. Where the pool allows it, the copy shares the blocks.
+    /// Copies up to `len` bytes between files; returns how many. Where the pool allows it, the copy shares the blocks.
     ///
     /// # Errors
     /// As [`Session::read`] and [`Session::write`].

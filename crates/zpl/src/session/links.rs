@@ -181,7 +181,7 @@ impl Session {
         Ok(Stat { size, nlink: 1, uid: self.owner.0, gid: self.owner.1, ..made_up })
     }
 
-    /// Has caches ask again what the name of a covered directory means, and where the link leads.
+    /// Makes caches ask again what the name of a covered directory means, and where the link leads.
     pub fn forget_cover(&self, covered: &Covered) {
         self.changed(Notice::Link(covered.dir));
         self.changed(Notice::Name(covered.parent, &covered.name));

@@ -9,7 +9,7 @@ use crate::logged::logged_data;
 use crate::{Error, Result};
 
 impl Volume {
-    /// Replays the log of this volume, if there is one to replay. Gives the number of records.
+    /// Replays the log of this volume, if there is one to replay. Returns the number of records.
     pub(crate) fn replay(&self) -> Result<u64> {
         let Some(replay) = self.inner.dataset.replay() else { return Ok(0) };
         let mut count = 0;

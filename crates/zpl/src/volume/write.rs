@@ -99,7 +99,7 @@ impl Volume {
         })
     }
 
-    /// Makes a hole from byte `at` towards `end`, as far as one transaction goes. Gives where the next step begins.
+    /// Makes a hole from byte `at` towards `end`, as far as one transaction goes. Returns where the next step begins.
     fn zero_one_step(&self, at: u64, end: u64) -> Result<u64> {
         let (dataset, object, block) = (&self.inner.dataset, &self.inner.data, self.inner.block);
         let _shape = self.inner.shape.read(DATA);

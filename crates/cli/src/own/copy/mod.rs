@@ -79,7 +79,7 @@ struct Target<D> {
     name: Option<Vec<u8>>,
 }
 
-/// Carries out `cp`. Gives the exit status.
+/// Carries out `cp`. Returns the exit status.
 ///
 /// # Errors
 /// Nothing was copied; or what was copied could not be written.

@@ -97,7 +97,7 @@ impl ToPool {
         }
     }
 
-    /// Has the new file `id` share the blocks of `content`, or copies it.
+    /// Makes the new file `id` share the blocks of `content`, or copies the content.
     fn share(
         &self,
         id: ObjectId,

@@ -204,7 +204,7 @@ impl One<'_> {
         self.tell("the source is read-only, so no hold keeps what was sent for the next backup", console)
     }
 
-    /// Sends to another dataset; gives the snapshot that it started from.
+    /// Sends to another dataset; returns the snapshot that it started from.
     fn to_dataset(
         &self,
         to: &str,
@@ -338,7 +338,7 @@ impl One<'_> {
         command.spawn().map_err(not_started)
     }
 
-    /// Adds a stream to a folder; gives the snapshot that it started from.
+    /// Adds a stream to a folder; returns the snapshot that it started from.
     fn to_folder(
         &self,
         folder: &Path,

@@ -31,7 +31,7 @@ const FOLDER_MODE: u32 = 0o755;
 /// Names on the way to a member at most.
 const DEPTH_MAX: usize = 4096;
 
-/// Carries out `tar -x`. Gives the exit status.
+/// Carries out `tar -x`. Returns the exit status.
 ///
 /// # Errors
 /// The place cannot be opened; the stream is damaged or cut off.

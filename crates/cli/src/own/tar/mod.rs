@@ -29,7 +29,7 @@ const PIECE: usize = 1 << 20;
 /// The largest device number that a header holds.
 const DEVICE_MAX: u64 = 0o777_7777;
 
-/// Carries out `tar`. Gives the exit status when it was stopped.
+/// Carries out `tar`. Returns the exit status when it was stopped.
 ///
 /// # Errors
 /// The place cannot be opened; nobody reads the stream; the contents of a file cannot be read, which ends the stream.
