@@ -217,7 +217,7 @@ pub enum Error {
     Interrupted,
 }
 
-/// The system's reason, without the name of a temporary file, which nobody knows.
+/// The system's reason, without the name of a temporary file, which users do not know.
 #[must_use]
 pub fn system_reason(error: io::Error) -> io::Error {
     match error.to_string().split_once(" at path \"") {

@@ -29,7 +29,7 @@ use crate::{Application, Configuration, Error, Event, Plan, Result, Source, Watc
 
 /// Bytes of a large file that one thread writes at a time.
 const CHUNK: u64 = 4 << 20;
-/// Bytes of records that a measured pool keeps: each is read once, so more would help nobody.
+/// Bytes of records that a measured pool keeps: each is read once, so more would not help.
 const CACHE_BYTES: u64 = 512 << 20;
 /// A cache keeps its limit in parts, which do not fill up alike.
 const CACHE_FILLS: (u64, u64) = (8, 10);

@@ -2,7 +2,7 @@
 //!
 //! From:   files and folders, and a [`Plan`] of configurations.
 //! To:     a [`Report`] of records, as JSON, CSV or Markdown. Nothing is printed here. The
-//!         caller's [`Watch`] is told of progress.
+//!         caller's [`Watch`] receives the progress.
 //!
 //! Each configuration is measured in a dataset of its own. The files are written until they are durable. Then the pool is
 //! opened again with cold caches, and the files are read back and compared byte by byte.

@@ -1,13 +1,13 @@
 //! In which order settings come, the best first.
 //!
-//! From:   times with how far they may be off, and ratios; of one's own runs, or as somebody published them.
+//! From:   times with how far they may be off, and ratios; of one's own runs, or published ones.
 //! To:     a line such as `lz4 → zstd → lzjb | zle → gzip`: names between bars are equal.
 
 use crate::{Grid, Run, Table};
 
 /// Above the table.
 pub(crate) const TITLE: &str = "In order";
-/// More settings make no line that anybody reads.
+/// With more settings, the line would be too long to read.
 const NAMES_MAX: usize = 16;
 
 /// A line from names with the least and the most that each value may be; smaller is better.

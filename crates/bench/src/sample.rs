@@ -1,6 +1,6 @@
 //! The small real sample that comes with cenote: fixtures/corpus, see its README.
 //!
-//! With the feature `sample` it is inside the program (6 MB), so that a program that somebody built or copied needs no
+//! With the feature `sample` it is inside the program (6 MB), so that a program that a user built or copied needs no
 //! other file. Packages have it in files beside the program, because only `bench` and `advise` need it.
 
 use std::env;

@@ -5,7 +5,7 @@
 //!
 //! A stream finds repetitions across records and never pads; a pool stores zeros for nothing, rounds each record up to
 //! sectors, and keeps one as it is that shrinks by less than an eighth. So either may come out smaller. Holes are in
-//! neither: they may be longer than anybody could wait for.
+//! neither: they may be too long to wait for.
 
 use std::io::Write;
 

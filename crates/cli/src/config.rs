@@ -17,7 +17,7 @@ const SYSTEM: &str = "/etc/cenote/config.toml";
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody said anything else.
+    /// The default: nothing else was set.
     Default,
     /// A file.
     File(PathBuf),

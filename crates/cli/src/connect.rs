@@ -26,7 +26,7 @@ pub fn connect(name: &str) -> Result<Option<Client>, ClientError> {
 }
 
 /// As [`connect`], to the server of a pool that the list of imported pools has: the list is not read again. Where no server
-/// runs this finds no socket and no lock on the pool's devices, and asks nobody.
+/// runs this finds no socket and no lock on the pool's devices, and asks no server.
 ///
 /// # Errors
 /// As [`connect`].

@@ -203,7 +203,7 @@ impl<'a> Console<'a> {
     /// Prints one line of the result.
     ///
     /// # Errors
-    /// [`Failure::PipeClosed`] when nobody reads any more.
+    /// [`Failure::PipeClosed`] when the reader is gone.
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         if self.json {
             self.remark(text);

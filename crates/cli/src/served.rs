@@ -1,7 +1,7 @@
 //! Running command lines for clients, in the process that holds the pool.
 //!
 //! From:   `server`, which hands over a client's words with its standard input, output and error.
-//! To:     the same code that runs on a pool which nobody holds.
+//! To:     the same code that runs on a pool without a server.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};

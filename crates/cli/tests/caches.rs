@@ -148,7 +148,7 @@ fn a_cache_of_an_imported_pool_is_not_taken_by_another() {
     let done = bed.run(&["zpool", "labelclear", "-f", &cache]);
     assert!(done.err.contains(&format!("{cache} is a member (L2CACHE) of pool \"tank\"")), "{done:?}");
     assert!(bed.run(&["zpool", "status", "-x"]).good().contains("all pools are healthy"));
-    // Nobody has it any more.
+    // No process has it open any more.
     bed.run(&["zpool", "destroy", "tank"]).good();
     bed.run(&["zpool", "create", "u", &other, "cache", &cache]).good();
 }

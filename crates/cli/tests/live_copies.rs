@@ -61,7 +61,7 @@ fn a_copy_into_a_live_pool_that_is_interrupted_leaves_whole_files() {
             assert!(said.contains("stopped: everything that was copied until then is complete"), "{said}");
             assert!(copied.len() >= 10 && copied.len() < 20_000, "{}", copied.len());
         }
-        // It was over before it was told.
+        // It ended before the signal arrived.
         code => assert_eq!((code, copied.len()), (Some(0), 20_000), "{said}"),
     }
     for path in copied {

@@ -16,7 +16,7 @@ fn other_login(live: &Live, words: &[&str]) -> Done {
     let mut command = live.command(words);
     command.env_remove("CENOTE_RUN_DIR").env("XDG_RUNTIME_DIR", live.path("other-login"));
     if rustix::process::geteuid().is_root() {
-        // Root has one place for all logins unless it is told otherwise.
+        // Root has one place for all logins unless the environment names another.
         command.env("CENOTE_RUN_DIR", live.path("other-login/cenote"));
     }
     command.output().expect("the program starts").into()
@@ -144,7 +144,7 @@ fn other_users_see_the_owner_of_a_pool() {
         [(["zfs", "list"], "no datasets available\n"), (["zpool", "status"], "no pools available\n")]
     {
         let done = visitor(&words);
-        // Only people are told of pools of other users: programs expect the words of OpenZFS alone.
+        // Pools of other users are mentioned to people only: programs expect the words of OpenZFS alone.
         assert!(done.status == 0 && done.err == first, "{done:?}");
     }
 }
@@ -290,7 +290,7 @@ fn what_is_in_use_stays(person: &Person, own: &str) {
     assert_eq!(done.out, "kept\n", "{done:?}");
     assert!(done.err.contains("nput/output error"), "{done:?}");
     assert_eq!(sh("cat a/b/held a/b/three; rm a/b/held").good(), "kept\n3\n");
-    // Nobody uses it: it goes at once, although the kernel remembers all of its files.
+    // No program uses it: it is unmounted at once, although the kernel remembers all of its files.
     sh("for i in $(seq 300); do echo $i >a/b/f$i; done; cat a/b/f* >/dev/null").good();
     person.run(&["zfs", "unmount", "mine/a/b"]).good();
     person.run(&["zfs", "mount", "mine/a/b"]).good();

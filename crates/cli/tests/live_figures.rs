@@ -46,7 +46,7 @@ fn iostat_tells_how_large_requests_were_and_how_long_they_took() {
     let cells: Vec<&str> = lines[3].split_whitespace().collect();
     assert_eq!(cells.len(), 18, "{text}");
     let is_time = |word: &str| ["ns", "us", "ms", "s"].iter().any(|unit| word.ends_with(unit));
-    // Writes took time in all, at the disk, and in the queue of those that nobody waits for.
+    // Writes took time in all, at the disk, and in the queue of asynchronous writes.
     assert!([8, 10, 14].iter().all(|column| is_time(cells[*column])), "{text}");
     assert_eq!((cells[16], cells[17]), ("-", "-"));
 
@@ -64,7 +64,7 @@ fn iostat_tells_how_large_requests_were_and_how_long_they_took() {
     let sizes =
         [512u64, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18, 1 << 19];
     let sizes = sizes.into_iter().chain((20..25).map(|shift| 1 << shift));
-    // Column 6: writes of single blocks that nobody waits for; column 7: those gathered from neighbours.
+    // Column 6: asynchronous writes of single blocks; column 7: those gathered from neighbours.
     let written: u64 = sizes
         .map(|size| {
             let cells = row(&size.to_string());
@@ -80,7 +80,7 @@ fn iostat_tells_how_large_requests_were_and_how_long_they_took() {
     assert!(text.lines().any(|line| line.starts_with("137s ")));
     live.run(&["zpool", "iostat", "-lr", "tank"]).err.starts_with("[-r|-w] isn't allowed");
 
-    // A scrub reads, and is told apart from readers.
+    // A scrub reads, and its reads are counted apart from those of readers.
     live.run(&["zpool", "scrub", "-w", "tank"]).good();
     let text = live.run(&["zpool", "iostat", "-r", "-Hp", "tank"]).good();
     let scrubbed: u64 = text.lines().filter_map(|line| line.split('\t').nth(9)?.parse::<u64>().ok()).sum();

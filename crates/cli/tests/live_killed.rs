@@ -34,7 +34,7 @@ fn a_killed_server_is_reported_and_restarted_by_the_next_change() {
     assert_eq!(live.run(&["zpool", "status", "-x"]).good(), "all pools are healthy\n");
 }
 
-/// Kills the server of a pool, and waits until nobody holds the pool.
+/// Kills the server of a pool, and waits until no process holds the pool.
 fn kill_server(live: &Live, pool: &str) {
     let held = live.bed.run(&["zfs", "create", &format!("{pool}/never")]).err;
     let pid = held.split("process ").nth(1).and_then(|rest| rest.split(' ').next()).expect("it is named");

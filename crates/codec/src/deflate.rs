@@ -2,7 +2,7 @@
 //!
 //! From:   `storage`'s write pipeline, which asks for one by name.
 //! To:     [`crate::gzip`], which calls it.
-//! An engine turns a record into one zlib stream that any zlib reads; which one did, nobody can tell from the disk.
+//! An engine turns a record into one zlib stream that any zlib reads; the disk does not show which one did.
 //! A card (QAT, a GPU) would be one more name here, with its session in the thread's context.
 
 use std::fmt;

@@ -297,7 +297,7 @@ pub enum Error {
     /// A key of an encrypted dataset is missing or is a wrong one.
     #[error(transparent)]
     Key(#[from] crate::KeyError),
-    /// Somebody uses the dataset.
+    /// The dataset is in use.
     #[error("dataset '{0}' is busy")]
     DatasetBusy(String),
     /// The snapshot has clones.
@@ -385,7 +385,7 @@ pub enum Error {
         /// The encrypted dataset.
         dataset: String,
     },
-    /// Nobody takes the stream.
+    /// The output cannot be written.
     #[error("{0}")]
     Output(#[source] io::Error),
     /// A stream that cannot be received.

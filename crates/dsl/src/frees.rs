@@ -1,7 +1,7 @@
 //! Adding blocks without references to the lists that the next txgs free.
 //!
 //! From:   lists of blocks (of snapshots and clones), and whole trees (of file systems and of what a rollback undoes).
-//! To:     `pool`, which frees a bounded part with each txg, so that nobody waits long for one.
+//! To:     `pool`, which frees a bounded part with each txg, so that no caller waits long for a txg.
 //! Source: docs/format/06-mos-dsl.md §1 (`free_bpobj`), §7.4, §7.5, §9.3, §9.4.
 
 use format::blkptr::BlockPtr;

@@ -121,7 +121,7 @@ impl Change<'_> {
         self.count_below(dir, tree::DEPTH_MAX).map(drop)
     }
 
-    /// Whether anybody counts in this pool.
+    /// Whether file systems and snapshots are counted in this pool.
     fn is_counting(&self) -> bool {
         self.features.as_ref().is_some_and(|f| f.is_active(&features::FILESYSTEM_LIMITS))
     }

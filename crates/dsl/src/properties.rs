@@ -16,7 +16,7 @@ use crate::{
     tree,
 };
 
-/// The value in effect and where it comes from; `None` when nobody set it.
+/// The value in effect and where it comes from; `None` when it was never set.
 pub(crate) fn effective(
     view: &View<'_>,
     info: &DatasetInfo,

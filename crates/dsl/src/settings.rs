@@ -63,7 +63,7 @@ pub enum SnapDir {
 /// Values of the property `sync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
-    /// When somebody asks.
+    /// When a program calls `fsync`.
     Standard,
     /// Each of them, at once.
     Always,

@@ -113,7 +113,7 @@ impl Ring {
 
     /// Notes that `len` bytes, length word included, were written at the end. The first record with a
     /// command (`is_command`) closes the part that is kept for ever, if it is near the begin: the command that makes a pool is
-    /// among the first records, and a program that makes pools without a command may fill the ring before somebody logs one.
+    /// among the first records, and a program that makes pools without a command may fill the ring before the first command is logged.
     ///
     /// # Panics
     /// If room was not made before.

@@ -50,7 +50,7 @@ pub trait Mounter: Send + Sync {
 }
 
 /// Waits until the data that the kernel held back has arrived and is stored, however long the pool takes. The argument is the
-/// time at which the kernel was told to write it back. Returns `false` if the pool accepts no writes.
+/// time at which the kernel was asked to write it back. Returns `false` if the pool accepts no writes.
 pub type Settle = Box<dyn FnOnce(Instant) -> bool + Send>;
 
 /// Result of a change under a mount.

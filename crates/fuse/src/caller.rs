@@ -30,7 +30,7 @@ mod tests {
         let status = "Name:\tbash\nGid:\t4\t4\t4\t4\nGroups:\t20 1001 \nNStgid:\t7\n";
         assert_eq!(groups(status), [20, 1001]);
         assert_eq!(groups("Groups:\t\n").len() + groups("").len(), 0);
-        // Nobody has the process 0.
+        // No program has the process number 0.
         assert_eq!(groups_of(0), []);
     }
 }

@@ -43,7 +43,7 @@ impl Places {
         Some(slot)
     }
 
-    /// Nobody has a node of this place any more, unless it is lost.
+    /// No node of this place is known any more, unless the place is lost.
     pub(crate) fn free(&self, slot: Slot) {
         self.write().retain(|at, owner| *at != slot || *owner == Owner::Lost);
     }

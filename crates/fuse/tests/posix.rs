@@ -474,7 +474,7 @@ fn users_may_do_what_linux_lets_them_do() {
     let bed = Bed::new(128 << 20, &[]);
     let theirs = reference();
     std::fs::set_permissions(theirs.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    // As root, as an owner, as a member of the group, as anybody.
+    // As root, as an owner, as a member of the group, as another user.
     let script = r#"
         umask 022
         as() { setpriv --reuid="$1" --regid="$2" --clear-groups bash -c "$3" 2>&1 | sed 's/^bash: line [0-9]*: //'; }

@@ -144,7 +144,7 @@ fn listen(path: &Path) -> Result<UnixListener, StartError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(system(error)),
     }
-    // Its mode is narrowed before the name is known: nobody else connects in between.
+    // Its mode is narrowed before the name is known: no other user connects in between.
     let mut fresh = path.as_os_str().to_owned();
     fresh.push("~");
     let fresh = PathBuf::from(fresh);

@@ -288,7 +288,7 @@ impl Relay {
         let state = match self.session.process_new_packets() {
             Ok(state) => state,
             Err(error) => {
-                // The client is told why, if it listens.
+                // Reports the reason to the client, if it still reads.
                 let _ = self.session.write_tls(&mut &self.socket);
                 return Err(io::Error::other(error));
             }

@@ -13,7 +13,7 @@ use zpl::{Filesystem, Session, SnapshotKey};
 use crate::rules::Rules;
 use crate::status::{self, Status};
 
-/// How long a call waits for [`HeldOff`]. Then the client is told to try again.
+/// How long a call waits for [`HeldOff`]. Then the answer asks the client to try again.
 const WAIT: Duration = Duration::from_secs(10);
 /// A file system that no client used for this long is closed.
 const IDLE: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! File systems over NFS: version 3 of the protocol, and the MOUNT protocol, on one TCP port.
 //!
-//! From:   clients (the kernel's NFS client, libnfs), on ports that this crate listens on when it is told to.
+//! From:   clients (the kernel's NFS client, libnfs), on the ports on which the server makes this crate listen.
 //! To:     calls of [`zpl::Session`], which checks permissions. This crate translates and does not decide.
 //!
 //! A handle names dataset, object and generation, so it outlives the server. A client can do no harm beyond its rights: its

@@ -19,7 +19,7 @@ pub const PORT: u16 = 2049;
 const CLIENTS_MAX: usize = 64;
 /// Connections from one address other than loopback.
 const CLIENTS_OF_ONE_MAX: usize = 32;
-/// Connections of clients that no export is for. They are served so that they are told why.
+/// Connections of clients that no export is for. They are served so that they get an error.
 const UNWELCOME_MAX: usize = 8;
 /// When there are too many connections, one that is idle for at least this long makes room for a new one.
 const YIELDS_AFTER: Duration = Duration::from_secs(5);

@@ -424,7 +424,7 @@ fn a_new_file_has_the_owner_that_its_user_may_give_and_an_impossible_one_is_not_
 #[test]
 fn an_export_is_for_the_clients_that_its_rules_name() {
     let mut bed = Bed::new("rw");
-    // Not from a port that anybody may use.
+    // Not from a port that every user may use.
     assert_eq!(bed.client(0).mount("/tank"), Err(ACCES));
     bed.restart("rw=10.0.0.0/8,insecure");
     assert_eq!(bed.client(0).mount("/tank"), Err(ACCES));

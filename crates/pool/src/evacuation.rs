@@ -60,7 +60,7 @@ pub enum Stage {
     Running,
     /// It has ended.
     Finished,
-    /// It was given up.
+    /// It was cancelled.
     Canceled,
 }
 
@@ -167,7 +167,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Appends entries to the mapping and its counts, each with the bytes of it that nobody needs.
+    /// Appends entries to the mapping and its counts, each with its number of unused bytes.
     pub(crate) fn append_entries(&self, mos: &Mos, tx: &Tx, copied: &[(Move, u32)]) -> Result<()> {
         let Some((last, _)) = copied.last() else { return Ok(()) };
         let mapping = mos.object(self.mapping)?;

@@ -1,6 +1,6 @@
 //! Reading a pool while another process changes it.
 //!
-//! From:   the process that holds the pool gives a [`Lease`] away and keeps it while somebody reads.
+//! From:   the process that holds the pool makes a [`Lease`] and keeps it while a reader uses it.
 //! To:     a reader elsewhere opens the devices without a lock at the lease's uberblock
 //!         ([`crate::Options::leased`]). Nothing that this uberblock reaches is overwritten while the lease lives:
 //!         what is freed later is not handed out again. Should the holder die, checksums tell the reader.

@@ -131,7 +131,7 @@ impl Multihost {
         self.shared.lock().is_wanted = is_wanted;
     }
 
-    /// Begins the heartbeats of a pool that is being imported. Nobody else held it at `since`, a monotonic time.
+    /// Begins the heartbeats of a pool that is being imported. No other machine held it at `since`, a monotonic time.
     pub(crate) fn begin(&self, since: Duration) {
         self.want(true);
         self.turn_on(since);

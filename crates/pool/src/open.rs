@@ -81,7 +81,7 @@ impl Inner {
         let made = Arc::new(Dataset::new(self.clone(), info, found));
         let dataset = self.open.enter(info.id, made.clone());
         if Arc::ptr_eq(&dataset, &made) && !info.is_snapshot() {
-            // This must come last, because a sync drops the directories above datasets that nobody has open.
+            // This must come last, because a sync drops the directories above datasets that are not open.
             self.accounts.promises.watch(&self.mos, info.dir_id)?;
         }
         Ok(dataset)

@@ -86,7 +86,7 @@ impl Pool {
     /// how far it is; `None`: it is complete.
     ///
     /// # Errors
-    /// [`Error::NoDataset`] if the bookmark is gone; [`Error::DatasetBusy`] if somebody else fills the list;
+    /// [`Error::NoDataset`] if the bookmark is gone; [`Error::DatasetBusy`] if another thread fills the list;
     /// [`Error::NoSpace`].
     pub fn extend_redaction(
         &self,

@@ -158,7 +158,7 @@ pub(crate) struct Parts {
 }
 
 impl Inner {
-    /// A pool that nobody uses yet.
+    /// A pool that is not used yet.
     pub(crate) fn new(options: &Options, parts: Parts) -> Inner {
         let Parts { storage, budget, mos, info, uberblock, members, refused, non_allocating, aux_disks } =
             parts;

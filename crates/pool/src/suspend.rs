@@ -63,7 +63,7 @@ impl Inner {
 
 impl Pool {
     /// From now on, a refused write suspends the pool as the property `failmode` says. Before this call, a refused write
-    /// stops the pool for good. For processes in which somebody can call [`Pool::resume`].
+    /// stops the pool for good. For processes in which some thread can call [`Pool::resume`].
     ///
     /// # Errors
     /// The pool's properties cannot be read.

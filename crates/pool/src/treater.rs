@@ -1,7 +1,7 @@
 //! The state that the thread for initialize and trim shares with its callers.
 //!
 //! From:   `unused`: who begins and ends treatments, and the thread that carries them out.
-//! To:     the pool, which ends the thread when it is let go.
+//! To:     the pool, which ends the thread when it is closed.
 
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Treater {
 pub(crate) struct State {
     pub(crate) thread: Option<JoinHandle<()>>,
     pub(crate) running: bool,
-    /// The pool is let go.
+    /// The pool is being closed.
     pub(crate) leaving: bool,
     /// An order came since the thread last looked.
     pub(crate) ordered: bool,

@@ -451,7 +451,7 @@ impl Groups {
         }
     }
 
-    /// For the sync thread: closes the open txg, calls `freeze` while nobody holds one, opens the next.
+    /// For the sync thread: closes the open txg, calls `freeze` while no transaction runs, opens the next.
     /// Returns the closed txg.
     pub(crate) fn close<F>(&self, freeze: impl FnOnce(&Locked<'_>) -> F) -> (Txg, F) {
         let mut state = self.lock();

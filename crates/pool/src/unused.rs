@@ -97,7 +97,7 @@ pub enum Course {
     None,
     /// It goes on.
     Active,
-    /// It was given up.
+    /// It was cancelled.
     Canceled,
     /// It waits to be gone on with.
     Suspended,

@@ -2,7 +2,7 @@
 //!
 //! From:   `server`, which looks at the devices now and then, and tells clients before they read a device themselves.
 //! To:     the requests that each leaf notes ([`storage::Meter`]). Looking waits for no device; only
-//!         [`Pool::ask_devices`] sends a request of its own, from a thread that nobody waits for longer than [`ANSWER`].
+//!         [`Pool::ask_devices`] sends a request of its own, from a thread. No caller waits longer than [`ANSWER`] for it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -114,7 +114,7 @@ impl Walk {
         let next = match openat(self.here(), name, STEP, Mode::empty()) {
             Err(Errno::NOENT) => {
                 match mkdirat(self.here(), name, FOLDER_MODE) {
-                    // Somebody else was as quick.
+                    // Another process made it first.
                     Err(Errno::EXIST) => {}
                     made => {
                         made?;

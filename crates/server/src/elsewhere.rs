@@ -59,7 +59,7 @@ fn socket_inode(link: &Path) -> Option<u64> {
 }
 
 /// Reads `0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/x.sock`: the number and the path of a socket
-/// that somebody listens on. A server makes its socket under another name first, and the kernel keeps that one.
+/// that a process listens on. A server makes its socket under another name first, and the kernel keeps that one.
 fn listening(mut line: &[u8]) -> Option<(u64, PathBuf)> {
     let mut words = [&[][..]; 7];
     for word in &mut words {

@@ -16,7 +16,7 @@ pub enum ClientError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Somebody else listens there.
+    /// Another process listens there.
     #[error("'{}' is a socket of user {user}: nothing was sent to it", .path.display())]
     Stranger {
         /// The socket.

@@ -45,7 +45,7 @@ pub enum ExportError {
     /// The volume cannot be opened.
     #[error(transparent)]
     Volume(#[from] zpl::Error),
-    /// Nobody can be listened for.
+    /// The server cannot listen for clients.
     #[error(transparent)]
     Start(#[from] StartError),
     /// The folder for the socket cannot be made.

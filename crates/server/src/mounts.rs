@@ -47,7 +47,7 @@ struct Mount {
     planned: MountOptions,
     /// The mount options that were given for this mount.
     overrides: Overrides,
-    /// It is where mount(8) was told.
+    /// It is mounted where mount(8) asked for it.
     told: bool,
     handle: Arc<dyn Mounted>,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Down {
     /// The mount options that the properties gave.
     planned: MountOptions,
     overrides: Overrides,
-    /// Where mount(8) was told.
+    /// The mount point that mount(8) asked for.
     told: Option<PathBuf>,
 }
 

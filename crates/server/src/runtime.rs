@@ -85,7 +85,7 @@ impl Runtime {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             }
-            // The holder before may have removed the file after it was opened here. A lock on a removed file keeps nobody out.
+            // The holder before may have removed the file after it was opened here. A lock on a removed file excludes no other process.
             if is_at(&file, &path)? {
                 return Ok(Some(NameLock { path, _file: file }));
             }
@@ -161,7 +161,7 @@ pub(crate) struct NameLock {
 
 impl Drop for NameLock {
     fn drop(&mut self) {
-        // A file that stays is harmless. The lock is given back after this, so nobody else's file is removed.
+        // A file that stays is harmless. The lock is released after this, so no file of another server is removed.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -54,7 +54,7 @@ pub enum ShareError {
     /// A server of the system does not share it.
     #[error("{0}")]
     Server(String),
-    /// Nobody can be listened for.
+    /// The server cannot listen for clients.
     #[error(transparent)]
     Start(#[from] StartError),
     /// The properties cannot be read.

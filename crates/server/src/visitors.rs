@@ -85,7 +85,7 @@ pub struct Printed {
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens there.
+    /// No process listens there.
     #[error("the server of the pool does not run")]
     Absent,
     /// Another user than root listens.

@@ -1,6 +1,6 @@
 //! Used record buffers, kept for the next record: fresh memory costs more than the codec that fills it.
 //!
-//! From:   records that were written or read and that nobody holds any more.
+//! From:   records that were written or read and have no holder any more.
 //! To:     the next caller that needs a record of that size.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ impl Buffers {
         copy
     }
 
-    /// Takes back the buffer of `record`, if nobody else holds it and there is room.
+    /// Takes back the buffer of `record`, if there is no other holder and there is room.
     pub fn give(&self, record: Record) {
         if record.len() < LEN_MIN || record.capacity() > record.len() + record.len() / 8 {
             return;

@@ -23,7 +23,7 @@ impl Default for Gate {
     }
 }
 
-/// Nobody but the owner writes blocks of vdevs with parity. The sync thread's own writes do not pass the gate.
+/// Only the owner writes blocks of vdevs with parity. The sync thread's own writes do not pass the gate.
 #[derive(Debug)]
 pub struct WithoutWriters<'a> {
     gate: &'a Gate,

@@ -90,7 +90,7 @@ impl Leaf {
         ReadError::Device { path: self.disk.path().to_path_buf(), offset, source }
     }
 
-    /// A read that somebody else makes begins: the offset from the beginning of the device, and the bytes. `None` where it would have to
+    /// Begins a read that the caller makes itself: the offset from the beginning of the device, and the bytes. `None` where it would have to
     /// wait for others.
     pub(crate) fn begin_read(&self, purpose: Purpose, range: (u64, u64)) -> Option<ReadUnderWay<'_>> {
         self.metered.begin_read(purpose, range)

@@ -22,7 +22,7 @@ pub enum Rank {
     VolumeExports,
     /// File systems that a server shares.
     Shares,
-    /// File systems that servers of the system are told to share.
+    /// File systems that servers of the system share.
     SystemShares,
     /// The mounts of a server.
     Mounts,

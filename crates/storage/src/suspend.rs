@@ -131,7 +131,7 @@ impl Suspension {
         state.wait(wait)
     }
 
-    /// From now on refused operations wait. Somebody must be able to call [`Suspension::retry`].
+    /// From now on refused operations wait. Some thread must be able to call [`Suspension::retry`].
     pub fn enable(&self) {
         self.lock().enabled = true;
     }

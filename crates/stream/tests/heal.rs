@@ -342,7 +342,7 @@ fn pieces_of_a_gang_are_healed_and_the_others_left() {
     assert!(told.bytes < leader.psize, "what was good is not written: {told:?}");
     assert_eq!(on_disk(&ground, at, last.asize), before);
     assert_eq!(lost(&ground), 0);
-    // Without any header nobody knows where the pieces are.
+    // Without any header the places of the pieces are not known.
     let headers: Vec<_> = places(&leader).into_iter().map(|at| (at, on_disk(&ground, at, 512))).collect();
     headers.iter().for_each(|(at, _)| spoil(&ground, *at));
     let told = heal(&ground, &stream, "tank/fs@a").unwrap();

@@ -506,7 +506,7 @@ fn a_stream_goes_only_where_it_fits() {
     let other = golden(dir.path(), "large");
     ground.receive(&other, "tank/large@s").unwrap();
     assert!(said(ground.receive(&incr, "tank/large@b")).contains("match incremental source"));
-    // Changes since then are given up only if asked.
+    // Changes since then are dropped only with force.
     let dataset = ground.pool().open("tank/fs").unwrap();
     let tx = dataset.begin(pool::Hold::write(512)).unwrap();
     let new = dmu::NewObject::plain(format::ObjectType::PLAIN_FILE_CONTENTS);

@@ -31,7 +31,7 @@ pub(crate) const NAME_COST: u64 = 4 << 10;
 /// The same for a change of attributes.
 pub(crate) const ATTRIBUTE_COST: u64 = 512;
 
-/// How names are told apart.
+/// The rules by which names are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     Sensitive,

@@ -26,7 +26,7 @@ const S_ISVTX: u64 = 0o1000;
 /// The user who removes a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remover {
-    /// Somebody who may.
+    /// A caller with the permission.
     Anybody,
     /// This user. In a sticky directory, the user must own the directory or the named object.
     User(u32),
@@ -36,7 +36,7 @@ pub(crate) enum Remover {
 pub(crate) enum Fate {
     /// Move it to the unlinked set, because it is open or large.
     Waits {
-        /// Nobody has it open.
+        /// It is not open.
         free_next: bool,
     },
     /// Free it at once, with its extended attributes.

@@ -53,7 +53,7 @@ fn no_thread_uses_the_devices_after_a_reader_ends_early() {
     (0..200).for_each(|number| put(bed.fs(), id, number, 0));
     for taken in [0, 1, 5, 199] {
         bed.close();
-        // The devices are opened for this process alone: fails while anybody has them.
+        // The devices are opened for this process alone: fails while they are still open.
         bed.reopen();
         let (id, _) = bed.fs().lookup(bed.fs().root(), b"file").unwrap().unwrap();
         let mut records = bed.fs().read_records(id).unwrap();

@@ -448,7 +448,7 @@ fn large_writes_survive_a_crash_and_what_changed_since_leaves_no_trace() {
         data[40..50].fill(8);
         fs.write(a, 5040, &data[40..50]).unwrap();
         fs.fsync(a).unwrap();
-        // Logged, and then cut, removed, or written again without anybody asking.
+        // Logged, and then cut, removed, or written again without another `fsync`.
         for id in [b, c, d] {
             fs.write(id, 0, &noise(3, 300_000)).unwrap();
             fs.fsync(id).unwrap();
@@ -521,7 +521,7 @@ fn logs_shrink_with_every_sync_and_leave_nothing_behind() {
     drop(fs);
     crash_and_return(&mut bed);
     assert_eq!(content(bed.fs(), "/a"), expected);
-    // Nobody asked since: the log is gone.
+    // There was no `fsync` since: the log is gone.
     bed.expect_clean();
     end(bed);
 }

@@ -39,7 +39,7 @@ fn open_to_all(bed: &Bed) -> Session {
     session
 }
 
-/// A cache that remembers what it was told.
+/// A cache that remembers its notices.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 

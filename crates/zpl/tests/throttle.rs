@@ -1,4 +1,4 @@
-//! The write throttle as others see it: who waits for the pool keeps nobody else waiting.
+//! The write throttle: a caller that waits for the pool blocks no other caller.
 
 mod support;
 

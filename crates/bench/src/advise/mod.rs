@@ -83,7 +83,7 @@ const COPIES_TIME: f64 = 0.1;
 const COPIES_PART: f64 = 0.0005;
 /// As good as no limit.
 const MOST_SECONDS: f64 = 1e6;
-/// The size of a txg: so many seconds of the disk's rate, and of this rate if nobody knows it.
+/// The size of a txg: so many seconds of the disk's rate, and of this rate if it is not known.
 const TXG_SECONDS: f64 = 5.0;
 const SOME_RATE: f64 = 1e8;
 /// Up to so many bytes all may be read, as far as there is time; of more, this part, but so many in any case.

@@ -91,7 +91,7 @@ impl OfKind<'_> {
         }
         if best < NOTABLE {
             let advice = match self.several {
-                // Less than a tenth of a second is nothing to anybody.
+                // Less than a tenth of a second does not matter.
                 true if self.saved_seconds() < 0.1 => String::new(),
                 true => format!(
                     ": a dataset of its own with compression={} saves {:.1} s of CPU time",

@@ -97,7 +97,7 @@ pub struct Repetition {
 pub struct StepRun {
     /// The name of the step.
     pub name: String,
-    /// Threads that it was told to use.
+    /// Number of threads for the program.
     pub threads: u32,
     /// The median.
     pub seconds: f64,

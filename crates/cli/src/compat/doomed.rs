@@ -194,7 +194,7 @@ impl Doomed {
 }
 
 /// # Errors
-/// [`pool::Error::DatasetBusy`]: somebody has the dataset open.
+/// [`pool::Error::DatasetBusy`]: the dataset is open.
 pub(super) fn not_in_use(pool: &Pool, name: &str) -> pool::Result<()> {
     if !pool.is_used(name)? {
         return Ok(());

@@ -71,7 +71,7 @@ impl Occasion<'_> {
     }
 }
 
-/// Whether a key that turns out to be wrong may be asked for once more: somebody types it.
+/// Whether a key that turns out to be wrong may be asked for once more, because a user types it.
 pub(super) fn may_ask_again(location: Location, around: &Surroundings) -> bool {
     location == Location::Prompt
         && around.input().map_or_else(|| io::stdin().is_terminal(), |input| input.is_terminal())

@@ -84,7 +84,7 @@ impl Recovery {
 /// Prints the state to which the pool was, or would be, returned.
 ///
 /// # Errors
-/// Nobody listens.
+/// The output is closed.
 pub fn exclaim(name: &str, state: &FoundState, dry_run: bool, console: &mut Console) -> Result<(), Failure> {
     let when = dates::show(state.time(), Form::Scan);
     let (returned, discarded) = match dry_run {
@@ -101,7 +101,7 @@ pub fn exclaim(name: &str, state: &FoundState, dry_run: bool, console: &mut Cons
 /// The failure of an import; says the way out, if there is an earlier state, where OpenZFS says it: on standard output.
 ///
 /// # Errors
-/// Nobody listens.
+/// The output is closed.
 pub fn explain(
     found: &Found,
     options: &Options,

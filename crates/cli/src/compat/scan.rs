@@ -106,7 +106,7 @@ fn progress(status: &ScanStatus, now: u64) -> [String; 2] {
     };
     let mut second = format!("\t{} {repaired}, {percent:.2}% done", nice_bytes(scan.processed));
     if scan.is_paused() {
-        // Nobody knows when it goes on.
+        // It is not known when it continues.
     } else if status.running {
         second += &format!(", {} to go", duration((total - done) / speed));
     } else {

@@ -172,7 +172,7 @@ pub(super) fn carry_out(call: &Call, console: &mut Console, options: &Options) -
     }
 }
 
-/// Reads a command line; `None` when somebody is not known, and the usage was shown for it, as OpenZFS does.
+/// Reads a command line; `None` when a user or group is not known, and the usage was shown for it, as OpenZFS does.
 fn order<'a>(
     call: &'a Call,
     console: &mut Console,

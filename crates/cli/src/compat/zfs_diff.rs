@@ -166,7 +166,7 @@ fn compare(
 
 /// Why a comparison ended early.
 enum Ended {
-    /// Nobody listens.
+    /// The output is closed.
     Told(Failure),
     Read(zpl::Error),
 }

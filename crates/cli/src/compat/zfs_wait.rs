@@ -67,7 +67,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 }
 
 /// How many files without a name are on their way out of a file system, as of now; none where it is not mounted:
-/// there nobody empties the queue.
+/// there no server empties the queue.
 fn waiting(call: &Typed<Options>, name: &str) -> Result<u64, Failure> {
     let session = open_for(name, call.around, Intent::Files).map_err(|error| error.dataset(name))?;
     let pool = session.pool();

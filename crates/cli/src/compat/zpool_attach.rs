@@ -172,7 +172,7 @@ impl Change<'_> {
         self.end(session, joined, options.wait)
     }
 
-    /// Adds a device to a raidz vdev. Waits until its sectors have moved if that is wanted, or nobody else would move them.
+    /// Adds a device to a raidz vdev. Waits until its sectors have moved if that is wanted, or no server would move them.
     fn widen(&self, vdev: Guid, path: &Path, options: &Options) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         if options.sequential {
@@ -206,7 +206,7 @@ impl Change<'_> {
         self.end(session, joined, options.wait)
     }
 
-    /// Notes the devices; waits for the resilver if that is wanted, or nobody else would carry it out.
+    /// Notes the devices; waits for the resilver if that is wanted, or no server would carry it out.
     fn end(&self, session: Session, joined: pool::Joined, waits: bool) -> Result<(), Failure> {
         let failed = |why: &str| self.failed(why);
         session.pool().resilver_joined(joined).map_err(|error| failed(&error.to_string()))?;
@@ -234,7 +234,7 @@ impl Change<'_> {
     }
 }
 
-/// Waits until the sectors of a raidz vdev have moved, and begins the scrub that follows; where nobody else carries it out, waits for it, too.
+/// Waits until the sectors of a raidz vdev have moved, and begins the scrub that follows; without a server it also waits for the scrub.
 pub(super) fn wait_widened(session: &Session, is_alone: bool) -> pool::Result<()> {
     session.pool().wait_widened()?;
     if session.pool().take_expanded() {

@@ -95,7 +95,7 @@ fn export_one(call: &Typed<Options>, known: &KnownPool) -> Result<(), Failure> {
             session.command(&call.line);
             session.into_pool()?.export().map_err(|error| Action::Export(&known.name).failed(error))?;
         }
-        // Somebody uses it now.
+        // It is in use now.
         Err(NotOpen::Failed { source: error @ pool::Error::Busy { .. }, .. }) => {
             return Err(Action::Export(&known.name).failed(reason::BUSY).hint(error.to_string()));
         }

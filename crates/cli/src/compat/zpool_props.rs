@@ -21,7 +21,7 @@ pub fn feature_word(name: &str, value: &str) -> Result<bool, PropertyError> {
 /// Whether pools can be listed in such a file; else why not.
 ///
 /// # Errors
-/// The reason, of a path that cannot be written or that somebody else wrote.
+/// The reason, of a path that cannot be written or that another program wrote.
 pub fn check_cachefile(text: &str) -> Result<(), String> {
     if text.is_empty() || text == "none" {
         return Ok(());

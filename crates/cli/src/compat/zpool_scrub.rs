@@ -169,7 +169,7 @@ fn one(call: &Typed<Options>, name: &str, dates: [Option<u64>; 2]) -> Result<(),
     }
 }
 
-/// Waits for the end of a scrub, but not longer than somebody waits for this.
+/// Waits for the end of a scrub, but only as long as the user waits for this.
 fn until_over(live: &Live, stops: impl Fn() -> bool) -> pool::Result<()> {
     while !stops() {
         // The pool is released in between, so that it can be exported by force; the scrub continues after the next import.

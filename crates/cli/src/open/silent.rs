@@ -2,7 +2,7 @@
 //!
 //! From:   the server of the pool, which is asked before this process touches a device: one connection more for each pool
 //!         and command, which takes less than a millisecond.
-//! To:     commands that read: the server carries them out, from what it has in memory, or they are told why not.
+//! To:     commands that read: the server carries them out, from what it has in memory, or they report the reason.
 
 use pool::known::KnownPool;
 use server::{Client, Silence};

@@ -98,7 +98,7 @@ fn file_of(names: &mut Names, (part, block): (Part, Option<DataBlock>), until: I
 /// Carries out `check`. Returns the exit status.
 ///
 /// # Errors
-/// Nobody reads what is printed.
+/// The output is closed.
 pub fn run(check: &Check, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
     let mut reports = Vec::new();
     let mut faults = false;

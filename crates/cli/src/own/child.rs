@@ -1,6 +1,6 @@
 //! `zfs` as a child process, for commands that are made of several of its commands.
 //!
-//! From:   words of `zfs`. The child finds the same pools: it is told the places of `-d`, and asks the pools' servers itself.
+//! From:   words of `zfs`. The child finds the same pools: it gets the places of `-d`, and asks the pools' servers itself.
 //! To:     what it prints, or a running child with a pipe.
 
 use std::ffi::OsString;

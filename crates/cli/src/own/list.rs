@@ -55,7 +55,7 @@ pub fn time_text(time: zpl::Time, format: &str) -> String {
 /// Carries out `ls`.
 ///
 /// # Errors
-/// A place cannot be opened; nobody reads what is printed.
+/// A place cannot be opened; the output is closed.
 pub fn ls(ls: &Ls, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let pools = Pools::open(ls.places.iter().map(|place| (place, Intent::Files)), around)?;
     for (i, place) in ls.places.iter().enumerate() {

@@ -21,7 +21,7 @@ const WHEN: &str = "%Y-%m-%d %H:%M:%S.%N %z";
 /// Carries out `cat`.
 ///
 /// # Errors
-/// A place cannot be opened; nobody reads what is printed.
+/// A place cannot be opened; the output is closed.
 pub fn cat(cat: &Cat, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let pools = Pools::open(cat.places.iter().map(|place| (place, Intent::Files)), around)?;
     let by = Caller::root();

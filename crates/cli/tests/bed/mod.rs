@@ -77,7 +77,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Puts a copy of the program where anybody may start it. Another process makes it: a child that another test starts
+/// Puts a copy of the program where every user may start it. Another process makes it: a child that another test starts
 /// just now would keep the copy open for writing, and then it could not be started.
 pub fn copy_program(to: &Path) {
     let done = Command::new("cp").arg(env!("CARGO_BIN_EXE_cenote")).arg(to).status();

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use super::Done;
 use super::live::Live;
 
-/// Somebody without root, with a home and the program.
+/// An ordinary user, with a home and the program.
 pub struct Person {
     pub home: PathBuf,
     pub program: PathBuf,
 }
 
 impl Person {
-    /// `None` where nobody can become somebody else.
+    /// `None` where a process cannot become another user.
     pub fn new(live: &Live) -> Option<Person> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: only root can become somebody else");

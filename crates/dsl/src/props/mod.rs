@@ -41,7 +41,7 @@ pub struct Property {
     pub access: Access,
     /// The datasets that have it.
     pub applies: Applies,
-    /// Its value where nobody set one.
+    /// Its value where none was set.
     pub preset: Preset,
     /// The side that its column in `list` is aligned to.
     pub justify: Justify,
@@ -108,7 +108,7 @@ pub enum Access {
     CreateOnly,
 }
 
-/// The value of a property that nobody has set.
+/// The value of a property that was never set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
     /// A number; for an index, the number of its word.
@@ -248,7 +248,7 @@ impl Property {
         self.applies.contains(DatasetKind::Snapshot) && (!heads || self.applies.contains(head))
     }
 
-    /// The value in effect when nobody set one; `None` if it is computed or absent.
+    /// The value in effect when none was set; `None` if it is computed or absent.
     pub fn default_value(&self) -> Option<Value> {
         match self.preset {
             Preset::Number(n) => Some(Value::Number(n)),

@@ -102,7 +102,7 @@ fn check_component(component: &str) -> Result<(), NameError> {
     if component.is_empty() {
         return Err(NameError::EmptyComponent);
     }
-    // '%' belongs to internal names; they exist, but nobody creates them.
+    // '%' belongs to internal names; they exist, but no user can create them.
     match component.chars().find(|c| !is_name_char(*c) && *c != '%') {
         Some(c) => Err(NameError::Character(c)),
         None if component == "." => Err(NameError::Dot),

@@ -287,7 +287,7 @@ impl Filesystem for Router {
             (_, Some(Err(_))) => return,
             (_, None) => {}
         }
-        // Nobody waits for an answer.
+        // No program waits for an answer.
         let _ = self.head.answer(|| {
             match self.node(ino) {
                 // They are not counted.

@@ -90,7 +90,7 @@ fn snapshots_that_the_kernel_drops_are_closed() {
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         bed.mounted().open_snapshots() == 0
     });
-    // Nobody was told, and nothing is in the way.
+    // The kernel was not notified, and nothing prevents the change.
     bed.pool().destroy_snapshots(&["tank/fs@s".into()], false).unwrap();
     bed.finish();
 }

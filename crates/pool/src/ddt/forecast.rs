@@ -1,6 +1,6 @@
 //! The size that a dedup table will have.
 //!
-//! From:   blocks that nobody has written yet, and how often each will be written.
+//! From:   blocks that are not written yet, and how often each will be written.
 //! To:     the [`Figures`] that the stores of the table will have when they are written.
 //!
 //! A store is a ZAP. Its size follows from where the hashes of its entries are: a leaf that is full is split by the next bit of the

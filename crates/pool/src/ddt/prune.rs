@@ -1,4 +1,4 @@
-//! Entries of blocks with one reference that leave a table for good: the blocks stay, but nobody finds them there any more.
+//! Entries of blocks with one reference that leave a table for good: the blocks stay, but are not shared any more.
 //!
 //! Source: docs/format/14-dedup-and-cloning.md §7.
 

@@ -94,7 +94,7 @@ pub(crate) struct State {
     pub(crate) seq: u64,
     /// Bytes that the last commits took, for the size of the next block.
     pub(crate) history: [usize; 4],
-    /// Somebody is writing.
+    /// A thread is writing.
     pub(crate) writing: bool,
     /// Top-level vdevs with unflushed blocks of the chain, because their batch was not finished.
     pub(crate) unflushed: BTreeSet<u32>,

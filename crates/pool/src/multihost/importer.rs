@@ -1,7 +1,7 @@
 //! The import of a pool with `multihost` on: waits to see whether another machine holds the pool, and then claims it.
 //!
 //! From:   the uberblocks of its devices, read again and again.
-//! To:     `import`, which goes on only if nobody else changed them; [`super::Multihost`], whose heartbeats follow the claim.
+//! To:     `import`, which continues only if no other machine changed them; [`super::Multihost`], whose heartbeats follow the claim.
 //! Source: docs/format/11-redundancy.md §12; 01-labels-uberblock.md §6.
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ const CLAIM_STEP: u64 = 4096;
 /// A pool that would have to be watched longer is refused.
 const WATCH_MAX: Duration = Duration::from_secs(3600);
 
-/// The newest state on the devices, which nobody changed while this importer watched.
+/// The newest state on the devices, which no other machine changed while this importer watched.
 #[derive(Debug)]
 pub(crate) struct Watched {
     newest: Uberblock,

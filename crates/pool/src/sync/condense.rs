@@ -4,7 +4,7 @@
 //! To:     another mapping in the MOS, which grows with each txg and takes the place of the old one when it is complete.
 //! Source: docs/format/12-auxiliary-vdevs.md §5.9.
 //!
-//! In memory the old mapping stays until the pool is closed: what somebody still reads of an earlier txg is found with it.
+//! In memory the old mapping stays until the pool is closed: readers of an earlier txg find blocks with it.
 
 use std::sync::atomic::Ordering;
 

@@ -32,9 +32,9 @@ use crate::{Error, Result};
 /// A gap of at most so many bytes between ranges in use does not end an entry.
 const GAP_MAX: u64 = 32 << 10;
 
-/// Why a removal is given up.
+/// The reason why a removal is cancelled.
 enum Obstacle {
-    /// Somebody asked for it.
+    /// The user asked for it.
     Asked,
     /// A range of the vdev cannot be read.
     Unreadable(ReadError),

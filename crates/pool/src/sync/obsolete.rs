@@ -1,6 +1,6 @@
 //! Obsolete parts of the mappings of removed vdevs.
 //!
-//! From:   the allocator, which was told of each block that was freed there.
+//! From:   the allocator, which knows each block that was freed there.
 //! To:     the space map that OpenZFS keeps of each removed vdev.
 //! Source: docs/format/12-auxiliary-vdevs.md §5.8.
 

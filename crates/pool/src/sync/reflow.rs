@@ -33,7 +33,7 @@ const TXGS_BEGUN: u64 = 3;
 /// Free space of at most so many bytes between ranges in use is copied with them.
 const GAP_MAX: u64 = 128 << 10;
 
-/// The sectors copied in a txg; they count once its uberblock is written. Until then nobody else writes to vdevs with
+/// The sectors copied in a txg; they count once its uberblock is written. Until then no other thread writes to vdevs with
 /// parity.
 pub(super) struct Moving<'a> {
     inner: &'a Inner,
@@ -277,7 +277,7 @@ fn leave_scratch(inner: &Inner, state: &mut SyncState, scratch: Scratch, how: u6
     Ok(())
 }
 
-/// At an import that finds the first sectors in the boot areas: writes them to their place. Nobody uses the pool yet.
+/// At an import that finds the first sectors in the boot areas: writes them to their place. The pool is not used yet.
 pub(crate) fn recover(inner: &Inner, state: &mut SyncState) -> Result<()> {
     let Some(it) = state.reflow.clone().filter(|it| it.word.state == IN_SCRATCH) else { return Ok(()) };
     let gate = inner.storage.gate().keep_writers_out();

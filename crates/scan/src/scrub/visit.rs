@@ -447,7 +447,7 @@ impl Visit<'_> {
 enum Swept {
     /// All its blocks were looked at.
     All(Vec<Seen>),
-    /// It is told to end.
+    /// It received the order to stop.
     Ends,
     /// The view became too old.
     TooLate,
@@ -455,7 +455,7 @@ enum Swept {
 
 /// Why no more blocks of a view are visited.
 enum Chunks {
-    /// It is told to end.
+    /// It received the order to stop.
     Ends,
     /// The view is too old, or the dataset has another's place.
     GoesOn,

@@ -84,7 +84,7 @@ pub enum Unmounted {
     /// It is not mounted.
     #[error("not currently mounted")]
     NotMounted,
-    /// Somebody uses it.
+    /// It is in use.
     #[error("pool or dataset is busy")]
     Busy {
         /// Where it is mounted.

@@ -24,7 +24,7 @@ pub type Runs = Vec<(u64, u64)>;
 /// Which runs of a metaslab are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Those that may be handed out next: no state of the pool that anybody may fall back to has anything there.
+    /// Those that may be handed out next: no state of the pool that an import may return to has data there.
     Free,
     /// Those in use as of now.
     InUse,

@@ -2,7 +2,7 @@
 //!
 //! From:   `file_disk`, whose other descriptor goes through the page cache.
 //! To:     the same file. The kernel drops the cached pages of a range before and after it is written directly,
-//!         but not those that somebody dirties meanwhile: what they hold of the range would stay stale. So a
+//!         but not those that another writer dirties meanwhile: what they hold of the range would stay stale. So a
 //!         write through the cache and a direct one never run at the same time ([`DirectFile::apart`]).
 //! Source: open(2), "O_DIRECT".
 

@@ -5,7 +5,7 @@
 //! Source: docs/format/11-redundancy.md §11.
 //!
 //! The new place of a sector lies before its old one, where the old place of another sector was, which has moved long ago. So the border
-//! moves while nobody reads or writes (`gate`).
+//! moves while there is no reader and no writer (`gate`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 //! From:   [`super::Metered`], through which every request to a device passes.
 //! To:     the device. Requests beyond the limit of their purpose wait, in no order.
 //! The limits and rules are those of OpenZFS (`zfs_vdev_*_min_active`, `zfs_vdev_*_max_active`, `zfs_vdev_nia_*`): work in the
-//! background has its small share while somebody waits for the device, and more when nobody did for a while.
+//! background has its small share while a caller waits for the device, and more when none did for a while.
 
 use std::sync::Condvar;
 
@@ -15,7 +15,7 @@ use super::times::{PURPOSES, Purpose};
 const ACTIVE_MAX: [u32; PURPOSES] = [10, 10, 3, 10, 3, 2];
 /// Background requests that may run while a caller waits for the device.
 const BACKGROUND_MIN: u32 = 1;
-/// Requests of the background that must end, with nobody waiting, before it gets its full share.
+/// Requests of the background that must end, without a waiting caller, before it gets its full share.
 const QUIET_AFTER: u32 = 5;
 /// The number of background requests that may begin after a request with a waiting caller, while more such requests are
 /// under way.
@@ -30,7 +30,7 @@ struct State {
     active: [u32; PURPOSES],
     /// Active requests that are not of the background.
     awaited: u32,
-    /// While somebody waits for the device: requests of the background that may begin. Else: how many ended since.
+    /// While a caller waits for the device: requests of the background that may begin. Else: how many ended since.
     credit: u32,
     /// The device is closed: requests fail at once, so none waits.
     is_open_to_all: bool,
@@ -114,7 +114,7 @@ impl Admission {
         })
     }
 
-    /// From now on nobody waits.
+    /// From now on no caller waits.
     pub(crate) fn open_to_all(&self) {
         self.lock().is_open_to_all = true;
         self.ended.notify_all();

@@ -1,7 +1,7 @@
 //! `zfs redact`: the list of the blocks of a snapshot that all redaction snapshots changed.
 //!
 //! From:   the walks over what each redaction snapshot changed since the snapshot, in the order of streams.
-//! To:     the list of a redaction bookmark, in parts, each in one txg. An interrupted list is gone on with.
+//! To:     the list of a redaction bookmark, in parts, each in one txg. An interrupted list is continued.
 //! Source: docs/format/15-volumes-redaction-and-newer-features.md §6.
 
 use std::iter::Peekable;
@@ -126,7 +126,7 @@ fn joined<'a>(spans: impl Iterator<Item = Result<Span>> + 'a) -> Spans<'a> {
 /// The spans that all of the walks have in common.
 struct Common<'a> {
     walks: Vec<Peekable<Spans<'a>>>,
-    /// All before this is told.
+    /// Everything before this was returned.
     at: Place,
 }
 

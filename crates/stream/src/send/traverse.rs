@@ -40,7 +40,7 @@ impl Event {
     /// About how many bytes it takes in the stream.
     pub(super) fn size(&self, flags: SendFlags) -> u64 {
         let payload = match self {
-            // Its end is told, too.
+            // Its end is an event, too.
             Event::Object { bonus, .. } => bonus.len() as u64 + RECORD as u64,
             Event::Data { block_size, ptr, .. } => match ptr {
                 BlockPtr::Block(block) if flags.raw && block.encrypted => block.psize,

@@ -56,7 +56,7 @@ impl Session {
         self.fs()?.read_records(id)
     }
 
-    /// Writes `data` at `at`. A write by anybody but root drops set-id bits; where the kernel checks permissions, it
+    /// Writes `data` at `at`. A write by a user other than root drops set-id bits; where the kernel checks permissions, it
     /// says when it must, and the front end calls [`Session::drop_privileges`].
     ///
     /// # Errors

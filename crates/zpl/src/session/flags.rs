@@ -34,8 +34,8 @@ impl Session {
     /// Changes flags and project of an object.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for anybody but the owner, and for the immutable and
-    /// append-only flags anybody but root; [`Error::ReadOnly`](crate::Error::ReadOnly); as [`crate::Filesystem::setattr`].
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for every caller but the owner, and for the immutable and
+    /// append-only flags for every caller but root; [`Error::ReadOnly`](crate::Error::ReadOnly); as [`crate::Filesystem::setattr`].
     pub fn set_flags(&self, by: &Caller, id: ObjectId, change: FlagChange) -> Result<()> {
         self.check_writable()?;
         let fs = self.fs()?;

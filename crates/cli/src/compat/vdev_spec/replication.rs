@@ -2,7 +2,7 @@
 //! least safe vdev.
 //!
 //! From:   the groups of a new pool.
-//! To:     the lines that `zpool create` and `zpool add` print unless they are told `-f`.
+//! To:     the lines that `zpool create` and `zpool add` print unless `-f` is given.
 
 use std::path::Path;
 

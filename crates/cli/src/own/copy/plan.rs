@@ -100,7 +100,7 @@ pub struct Place<D> {
 }
 
 impl<'a, S: Sink> Plan<'a, S> {
-    /// Makes a plan of the steps for `sink`. Each step goes to `steps`; when nobody takes them any more, the plan ends.
+    /// Makes a plan of the steps for `sink`. Each step goes to `steps`; when the receiver is gone, the plan ends.
     pub fn new(sink: &'a S, several_sources: bool, steps: SyncSender<Step>) -> Plan<'a, S> {
         Plan { sink, steps, sums: Sums::default(), met: several_sources.then(RankedMutex::default) }
     }

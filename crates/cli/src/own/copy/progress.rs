@@ -87,7 +87,7 @@ impl Progress {
         }
     }
 
-    /// Whether somebody sees it.
+    /// Whether it is shown on a terminal.
     pub fn is_shown(&self) -> bool {
         !self.bar.is_hidden()
     }

@@ -98,7 +98,7 @@ fn mode(bits: u32) -> Mode {
 fn keeps_place(there: &Stat, kind: FileKind) -> Option<CopyError> {
     let what = match type_of(there) {
         FileType::Directory => return Some(CopyError::destination("a directory has that name")),
-        // A regular file in the place of /dev/null would be no copy that anybody wants.
+        // A regular file in the place of /dev/null would be a useless copy.
         _ if kind != FileKind::Regular => return None,
         FileType::Fifo => "a FIFO",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",

@@ -1,6 +1,6 @@
 //! Members of a tar stream: POSIX (pax and ustar) and GNU headers.
 //!
-//! From:   a stream that anybody may have made.
+//! From:   a stream of unknown origin.
 //! To:     `extract`, which makes what the members say. Any bytes give members or an error, in bounded memory.
 //! Source: POSIX.1-2017, pax; the GNU tar manual, "Storing sparse files".
 

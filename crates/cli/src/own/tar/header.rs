@@ -55,7 +55,7 @@ impl Member {
     /// Writes the headers.
     ///
     /// # Errors
-    /// Nobody reads the stream.
+    /// The reader of the stream is gone.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut name = self.path.clone();
         if self.kind == FileKind::Directory {
@@ -177,7 +177,7 @@ fn decimal(time: Time) -> String {
 /// Fills the last block of `len` bytes with zeros.
 ///
 /// # Errors
-/// Nobody reads the stream.
+/// The reader of the stream is gone.
 pub fn pad(out: &mut impl Write, len: u64) -> io::Result<()> {
     let rest = (len % BLOCK as u64) as usize;
     if rest == 0 { Ok(()) } else { out.write_all(&[0; BLOCK][rest..]) }

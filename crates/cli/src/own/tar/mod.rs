@@ -32,7 +32,7 @@ const DEVICE_MAX: u64 = 0o777_7777;
 /// Carries out `tar`. Returns the exit status when it was stopped.
 ///
 /// # Errors
-/// The place cannot be opened; nobody reads the stream; the contents of a file cannot be read, which ends the stream.
+/// The place cannot be opened; the reader of the stream is gone; the contents of a file cannot be read, which ends the stream.
 pub fn run(tar: &Tar, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
     if tar.extract {
         return extract::run(tar, around, console);
@@ -84,7 +84,7 @@ enum Refusal {
     Left(Vec<u8>, String),
     /// Its header is written already, so the stream must end.
     Broken(Vec<u8>, String),
-    /// Nobody reads the stream.
+    /// The reader of the stream is gone.
     Output(std::io::Error),
 }
 
