@@ -1,8 +1,9 @@
 //! Tells the code which versions of its libraries cargo chose, and compiles ISA-L's igzip from the sources that come with
-//! `isal-sys`: that crate's own build needs autotools and an assembler or fails, this one takes what is here. With
-//! nasm: the AVX2 and AVX-512 code; without: ISA-L's portable C. Without the sources (an unusual registry), or with
-//! `CENOTE_ISAL=off`: no igzip, and libdeflate does it all. `CENOTE_ISAL=nasm` makes an error of anything but the first.
-//! Cargo does not see that nasm was installed since: it takes this file being touched.
+//! `isal-sys`. That crate's own build fails without autotools and an assembler; this one needs neither.
+//!
+//! With nasm, igzip has its AVX2 and AVX-512 code; without nasm, it is ISA-L's portable C. Without the sources (an unusual
+//! registry), or with `CENOTE_ISAL=off`, there is no igzip, and libdeflate does all compression. `CENOTE_ISAL=nasm` makes
+//! the build fail in all cases but the first. Cargo does not notice that nasm was installed later: touch this file then.
 
 use std::env;
 use std::error::Error;
@@ -32,7 +33,7 @@ const SOURCES: [&str; 12] = [
     "crc/crc64_base.c",
     "crc/crc_base_aliases.c",
 ];
-/// Stands in for [`ASSEMBLY`].
+/// Compiled in place of [`ASSEMBLY`] where there is no nasm.
 const PORTABLE: [&str; 3] = ["igzip/igzip_base_aliases.c", "igzip/proc_heap_base.c", "igzip/igzip_inflate.c"];
 const ASSEMBLY: [&str; 18] = [
     "igzip/igzip_body.asm",

@@ -306,7 +306,7 @@ fn foretells(folder: &std::path::Path, what: &str, form: &Form) {
 #[test]
 fn deduplication_of_real_files_is_predicted_with_ratio_and_memory_within_two_per_cent() {
     let dir = tempfile::tempdir().unwrap();
-    // Files of the sample, some twice, one with a part of another.
+    // The files of the sample; some are there twice, and one contains a part of another.
     let all: Vec<Vec<u8>> = sample_files();
     for (number, data) in all.iter().enumerate() {
         std::fs::write(dir.path().join(format!("{number}")), data).unwrap();

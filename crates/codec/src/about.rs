@@ -69,8 +69,8 @@ impl Engine {
 }
 
 impl About {
-    /// Implementations of compression and decompression; gzip is compressed by an [`Engine`] and decompressed by libdeflate. `None` for
-    /// what is no algorithm.
+    /// Implementations of compression and decompression; an [`Engine`] compresses with gzip, and libdeflate decompresses it.
+    /// `None` for values that are no algorithm.
     #[must_use]
     pub fn compression(algorithm: Compression) -> Option<About> {
         match algorithm {

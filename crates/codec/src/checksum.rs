@@ -24,7 +24,7 @@ impl Salt {
         Salt { bytes, skein: skein::keyed(&bytes), edonr: edonr::keyed(&bytes) }
     }
 
-    /// For pools that have no salt. Salted checksums are computed with a salt of zeros and match no block.
+    /// The salt for pools that have none: zeros. Salted checksums that are computed with it match no block.
     #[must_use]
     pub fn none() -> Salt {
         Salt::new([0; 32])

@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// The engine itself, or libdeflate where it is not.
+    /// This engine if the program has it, else libdeflate.
     #[must_use]
     pub const fn or_libdeflate(self) -> Engine {
         if self.is_here() { self } else { Engine::Libdeflate }

@@ -20,7 +20,7 @@ pub(crate) fn sampled(src: &[u8]) -> u64 {
     log2(total).saturating_sub(known / u64::from(total))
 }
 
-/// log2 of `n` > 0 in 1/256, between powers of two by a straight line, which is never above the curve.
+/// log2 of `n` > 0 in units of 1/256. Between powers of two it follows a straight line, which is never above the curve.
 fn log2(n: u32) -> u64 {
     let whole = n.ilog2();
     u64::from(whole) * 256 + ((u64::from(n) << 8 >> whole) - 256)

@@ -20,7 +20,7 @@ pub fn compress(setting: CompressionSetting, src: &[u8], dst: &mut [u8]) -> Opti
     compress_by(Engine::Libdeflate, setting, src, dst)
 }
 
-/// As [`compress`]; gzip's bytes are made by `engine`, or by libdeflate where that is not here.
+/// As [`compress`]; `engine` compresses with gzip, or libdeflate does if the program does not have that engine.
 #[must_use]
 pub fn compress_by(engine: Engine, setting: CompressionSetting, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     debug_assert_ne!(setting.algorithm, Compression::On, "callers resolve `on`");

@@ -79,8 +79,8 @@ pub(crate) fn compress(level: ZstdLevel, src: &[u8], dst: &mut [u8]) -> Option<u
 
 /// Whether LZ4 or zstd-1 saves an eighth of `src`; if neither does, a slow level rarely pays.
 ///
-/// Two cheap answers come first: bytes unevenly frequent, since the entropy coder of zstd-1 is sure to save as
-/// much, and a beginning that LZ4 compresses. At worst they cost the time of a record that does not fit.
+/// Two cheap tests come first. If the bytes are unevenly frequent, the entropy coder of zstd-1 is sure to save an eighth;
+/// then LZ4 is tried on the beginning. At worst they cost the time of a record that does not fit.
 fn worth_it(encoders: &mut Encoders, src: &[u8], scratch: &mut [u8]) -> bool {
     let save_an_eighth = |len: usize| len - len / 8;
     let mut lz4_fits = |src: &[u8]| {
@@ -94,7 +94,7 @@ fn worth_it(encoders: &mut Encoders, src: &[u8], scratch: &mut [u8]) -> bool {
     encoders.trial.get_or_insert_with(|| Encoder::new(1)).compress(1, src, &mut scratch[..limit]).is_some()
 }
 
-/// Entropy that needs no trial, in 1/256 bits per byte: 6.5 of the 7 bits that save an eighth.
+/// Entropy, in 1/256 bits per byte, below which no trial is needed. 7 bits per byte save an eighth; this is 6.5.
 const ABORT_SURE: u64 = 6 * 256 + 128;
 
 pub(crate) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {

@@ -13,7 +13,7 @@ use crate::mos::{DIRECTORY, Mos};
 use crate::sizes::Sizes;
 use crate::{Error, Result};
 
-/// In the object directory, while there are entries.
+/// Name of the list in the object directory. It is there while the list has entries.
 const KEY: &str = "bptree_obj";
 /// Block size of a new list.
 const BLOCK: u32 = 128 << 10;

@@ -21,7 +21,7 @@ impl Change<'_> {
         self.destroy_head_in(dir_id)
     }
 
-    /// As [`Change::destroy_head`], with the directory's object number, because its name may have changed meanwhile.
+    /// As [`Change::destroy_head`], for the directory with this object number: its name may have changed meanwhile.
     pub fn destroy_head_in(&mut self, dir_id: ObjectId) -> Result<()> {
         let mos = self.mos();
         let name = tree::name_of(&self.view, dir_id)?;

@@ -54,7 +54,7 @@ impl Place {
 /// The dataset into which a stream is written, and its final place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Working {
-    /// Where it goes.
+    /// The final place of the dataset.
     pub place: Place,
     /// Its directory.
     pub dir: ObjectId,

@@ -21,7 +21,7 @@ use crate::mount::Mounted;
 use crate::progress::HeldBack;
 use crate::sizes;
 
-/// Time limits, try by try, for the running messages to end. A message may wait for another one that is blocked, so all
+/// How long each try waits for the running messages to end. A message may wait for another one that is blocked, so all
 /// messages continue between two tries.
 const TRIES: [Duration; 6] = [
     Duration::from_millis(250),

@@ -105,7 +105,7 @@ impl Mounted {
         self.within.is_some()
     }
 
-    /// Whether its directory went with an exchange of the file system that has it.
+    /// Whether the covered directory was removed by an exchange of the file system around it, so that no path leads here.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         self.within.as_ref().is_some_and(Within::is_hidden)

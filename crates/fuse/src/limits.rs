@@ -14,8 +14,8 @@
 //! SETATTR of nothing    that was all                       EDQUOT or ENOSPC: this is what `write` returns
 //! ```
 //!
-//! A truncation asks the same, but its last message sets the size: it is carried out. Data whose `write` was let through is
-//! stored, whatever the limits say by then (decision 0013).
+//! A truncation asks the same, but its last message sets the size: it is carried out. Data whose `write` was allowed is
+//! stored, even if a limit is reached by then (decision 0013).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub(crate) const CAPABILITY_LEN: u32 = 20;
 const LARGEST_WRITE: u64 = 0x7fff_f000;
 /// Bytes that the kernel may hold of a file system before it hands them over, if it does not say.
 const CACHE_DEFAULT: u64 = 64 << 20;
-/// No more than this is kept free for the cache; a larger cache may exceed a limit by the rest.
+/// Maximal space, in bytes, that is kept free for the kernel's cache. A larger cache may exceed a limit by the rest.
 const CACHE_MOST: u64 = 256 << 20;
 
 /// State of the writes that the kernel's cache took.
@@ -47,7 +47,7 @@ pub(crate) struct Limits {
 /// How the latest `write` to a file, or truncation, was answered.
 #[derive(Clone, Copy, Default)]
 struct Writer {
-    /// Bytes from the kernel's cache that are stored beyond a limit: their `write` was let through.
+    /// Bytes from the kernel's cache that are stored even beyond a limit, because their `write` was allowed.
     promised: u64,
     /// The same before the latest answer.
     before: u64,

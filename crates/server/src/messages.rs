@@ -37,10 +37,10 @@ pub enum Request {
     Counters,
     /// Events since the import.
     Events {
-        /// Forget it.
+        /// Drop all events; the reply is only their number.
         clear: bool,
     },
-    /// End.
+    /// End the server.
     Stop(Stop),
 }
 

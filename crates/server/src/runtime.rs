@@ -75,7 +75,7 @@ impl Runtime {
     /// server has it.
     ///
     /// # Errors
-    /// The file that is locked cannot be made, or no pool can have that name.
+    /// The lock file cannot be made, or no pool can have that name.
     pub(crate) fn hold(&self, pool: &str) -> io::Result<Option<NameLock>> {
         let path = self.file(pool, "lock")?;
         loop {
@@ -136,7 +136,7 @@ impl Runtime {
     /// Makes the folder.
     ///
     /// # Errors
-    /// It cannot be made, or is not this user's alone.
+    /// The folder cannot be made, or other users may use it, too.
     pub fn create(&self) -> io::Result<()> {
         // In a public folder such as /tmp, another user may have made it first.
         if fs::symlink_metadata(&self.folder).is_ok_and(|found| found.is_symlink()) {

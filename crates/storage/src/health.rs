@@ -64,7 +64,7 @@ impl Health {
         !state.missing.is_empty() && state.missing.contains(txg)
     }
 
-    /// Replaces the txgs whose writes the leaf missed.
+    /// Replaces the set of txgs whose writes the leaf missed.
     pub fn set_missing(&self, missing: TxgRuns) {
         self.lock().missing = Arc::new(missing);
     }

@@ -114,7 +114,7 @@ pub struct Options {
     pub workers: usize,
     /// The gzip engine of this run; it overrides that of datasets.
     pub gzip_engine: Option<GzipEngine>,
-    /// A request to a disk is slow that takes so long or longer.
+    /// A request to a disk counts as slow if it takes this long or longer.
     pub slow_io: Duration,
     /// Of the cache devices.
     pub second: SecondLimits,
@@ -168,7 +168,8 @@ pub struct Storage {
     early: early::Early,
     /// The users of vdevs with parity.
     gate: Gate,
-    /// Threads that write beside the sync thread hold it for reading; the sync thread holds it for writing while it rebuilds ranges.
+    /// Held for reading by threads that write beside the sync thread, and for writing by the sync thread while it rebuilds
+    /// ranges.
     beside: RankedRwLock<()>,
 }
 
@@ -224,7 +225,8 @@ impl Storage {
     /// that it has; else this waits until a retry succeeds.
     ///
     /// # Errors
-    /// The first refusal of a device that the pool needs, if refused operations do not wait.
+    /// A device that the pool needs refused the operation, and refused operations do not wait. The first such error is
+    /// returned.
     pub fn on_written_leaves(
         &self,
         mut operation: impl FnMut(&TopVdev, &Leaf) -> Result<(), WriteError>,

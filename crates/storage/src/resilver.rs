@@ -74,7 +74,7 @@ impl Reader<'_> {
 }
 
 impl Storage {
-    /// As [`Reader::missed`] of a block of an intent log; nothing if it was never written.
+    /// As [`Reader::missed`], for a block of an intent log. The result is empty if the block was never written.
     ///
     /// # Errors
     /// A device refused.

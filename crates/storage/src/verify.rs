@@ -29,7 +29,7 @@ pub struct Verified {
 /// A copy that is damaged or could not be read.
 #[derive(Debug)]
 pub struct BadCopy {
-    /// Where it is.
+    /// The address of the copy.
     pub dva: Dva,
     /// What is wrong with it.
     pub error: ReadError,

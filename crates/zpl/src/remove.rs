@@ -34,9 +34,9 @@ pub(crate) enum Remover {
 
 /// How to handle an object whose last name is removed.
 pub(crate) enum Fate {
-    /// Move it to the unlinked set, because it is open or large.
+    /// Move it to the unlinked set, because it is open, large or cannot be freed.
     Waits {
-        /// It is not open.
+        /// It is large and not open, so the caller frees it right after this transaction.
         free_next: bool,
     },
     /// Free it at once, with its extended attributes.

@@ -9,8 +9,8 @@ struct Paged<T>(T);
 
 const _: () = assert!(align_of::<Paged<u8>>() == PAGE);
 
-/// Keys, which zero themselves, in memory that stays out of swap space, if the limit (`RLIMIT_MEMLOCK`) allows it. They are zeroed before
-/// the memory is unlocked.
+/// Keys in memory that stays out of swap space, if the limit (`RLIMIT_MEMLOCK`) allows it. Keys zero themselves when they
+/// are dropped, and this happens before the memory is unlocked.
 pub(super) struct Locked<T> {
     /// Unlocks the memory before it is given back; `None` where locking was refused.
     _lock: Option<region::LockGuard>,

@@ -20,7 +20,7 @@ const DISTANCE_MAX: usize = 65_535;
 const SMALL: usize = (64 << 10) + START_LAST - 1;
 /// After so many misses (as a power of two) the search takes longer steps.
 const PATIENCE: u32 = 6;
-/// Bytes that literals are copied by when there is room.
+/// Literals are copied in pieces of this many bytes when there is room.
 const WIDE: usize = 16;
 /// Bytes of the source between two looks at what kind of matches it has, and before the first look; and the
 /// sequences looked at.
@@ -278,7 +278,7 @@ fn sequence(
 ) -> Option<usize> {
     let more = length - MATCH_MIN;
     let token = (count.min(15) << 4 | more.min(15)) as u8;
-    // Most sequences are short and have room to spare; what is copied too much is overwritten next.
+    // Most sequences are short and have room to spare. The bytes copied in excess are overwritten next.
     if let (0..15, Some(room), Some(wide)) =
         (count, dst.get_mut(out..out + WIDE + 2), literals.first_chunk::<WIDE>())
     {

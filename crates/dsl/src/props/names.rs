@@ -184,8 +184,8 @@ pub(crate) fn is_tag(tag: &str) -> bool {
     !tag.is_empty() && tag.len() < NAME_MAX && !tag.contains(char::is_control)
 }
 
-/// The user property that says who makes gzip's bytes (docs/decisions/0009-gzip-engines.md): other software inherits
-/// and sends it like any, and knows nothing of it.
+/// The user property that names the gzip engine (docs/decisions/0009-gzip-engines.md). Other software inherits and sends
+/// it like any user property and does not act on it.
 pub const GZIP_ENGINE: &str = "org.cenote:gzip_engine";
 
 /// Whether `name` has the form of a user property: it holds a colon and only lower-case letters, digits and

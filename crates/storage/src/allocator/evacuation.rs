@@ -16,7 +16,7 @@ use crate::moved::{Move, Moves};
 pub(super) struct Evacuation {
     vdev: VdevId,
     copies: Moves,
-    /// Bytes freed on the vdev since the last question about them.
+    /// Bytes freed on the vdev since the number was last asked for.
     freed: u64,
 }
 

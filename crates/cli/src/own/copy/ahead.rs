@@ -15,7 +15,7 @@ use super::node::Node;
 use super::progress::Progress;
 use crate::out::counted;
 
-/// A shorter file counts by its length, holes or not.
+/// A shorter file counts with its length, whether or not it has holes.
 const SPARSE_MIN: u64 = 1 << 20;
 /// A file that takes less than this part of its length in a pool is mostly holes or compresses very well. Its holes are
 /// counted.
@@ -34,7 +34,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Counts `nodes` and everything below them. `None` if it was `over` before the end. The copy itself reports read
+    /// Counts `nodes` and everything below them. `None` if `over` became true before the end. The copy itself reports read
     /// errors.
     pub fn count(nodes: Vec<Node>, over: impl Fn() -> bool) -> Option<Ahead> {
         let mut ahead = Ahead::default();

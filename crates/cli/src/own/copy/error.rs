@@ -20,7 +20,7 @@ enum Why {
     Stopped,
 }
 
-/// Why a file was not copied. It is displayed as what stands behind the colon of a message.
+/// Why a file was not copied. Its text is printed behind the colon of a message.
 #[derive(Debug)]
 pub struct CopyError {
     side: Side,

@@ -53,7 +53,7 @@ use crate::out::Console;
 use crate::place::{Place, PoolPath};
 use crate::stop::Stop;
 
-/// Bytes of records in the hands of the copying threads, at most.
+/// Maximal number of bytes of records that the copying threads hold in memory.
 const IN_HAND: u64 = 64 << 20;
 
 /// Steps of a dry run that wait to be printed.
@@ -82,7 +82,7 @@ struct Target<D> {
 /// Carries out `cp`. Returns the exit status.
 ///
 /// # Errors
-/// Nothing was copied; or what was copied could not be written.
+/// Nothing was copied, or the copies could not be written to disk.
 pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, Failure> {
     let stop = around.stop()?;
     let in_pools = || cp.sources.iter().chain([&cp.destination]).filter(|p| matches!(p, Place::InPool(_)));
@@ -130,7 +130,8 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
     Ok(u8::from(progress.errors.load(Ordering::Relaxed) > 0))
 }
 
-/// Says once, until nothing is sent any more on the other end of `over`, that the copy was asked to stop and what is still done.
+/// Waits until the other end of `over` is dropped or the copy is asked to stop. In the second case it prints what is
+/// still done before the end.
 fn tell_of_stop(over: mpsc::Receiver<()>, stop: &Stop, progress: &Progress) {
     while over.recv_timeout(GLANCE) == Err(mpsc::RecvTimeoutError::Timeout) {
         if stop.asked() {

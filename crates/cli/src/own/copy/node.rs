@@ -123,7 +123,7 @@ impl Local {
             .map_err(reading)
     }
 
-    /// Opens a file for reading, and only if it is one: no link is followed, no FIFO waited for.
+    /// Opens a regular file for reading. It follows no link and waits for no FIFO.
     fn open(&self) -> Result<(File, Facts), CopyError> {
         let at = self.folder.descriptor().map_err(reading)?;
         let file = folder::open_at(&at, &self.name, OFlags::RDONLY, Mode::empty()).map_err(reading)?;
@@ -241,7 +241,7 @@ impl Node {
         }
     }
 
-    /// Its extended attributes, in order of their names. `content`: what was opened of a regular file.
+    /// Its extended attributes, in order of their names. `content` is the open content of a regular file.
     pub fn xattrs(&self, content: Option<&Content>) -> Result<Vec<Xattr>, CopyError> {
         let mut all = match (self, content) {
             (Node::Local(_), Some(Content::Local(open))) => xattrs_of(open.file())?,

@@ -105,7 +105,7 @@ impl<'a, S: Sink> Plan<'a, S> {
         Plan { sink, steps, sums: Sums::default(), met: several_sources.then(RankedMutex::default) }
     }
 
-    /// The last step was made.
+    /// Ends the plan after its last step; returns the sums.
     pub fn end(self) -> Sums {
         self.sums
     }

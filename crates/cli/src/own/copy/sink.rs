@@ -54,8 +54,8 @@ pub struct There<M> {
 }
 
 impl Policy {
-    /// Whether `there` is the whole copy of a file: a copy gets its name when it is whole, so size and time tell. When times are
-    /// kept they are the same, else the copy is not older than the file.
+    /// Whether `there` is a complete copy of a file. A copy gets its name when it is complete, so size and time tell: when
+    /// times are kept they are equal, else the copy is not older than the file.
     pub fn is_complete<M>(&self, facts: &Facts, there: &There<M>) -> bool {
         let is_file = facts.kind == FileKind::Regular && there.kind == FileKind::Regular;
         let in_time = match self.preserve {
@@ -157,7 +157,7 @@ pub trait Sink: Sync {
     /// Gives a copy one more name.
     fn link(&self, made: &Self::Made, dir: &Self::Dir, name: &[u8]) -> Result<(), CopyError>;
 
-    /// Bytes in which files are best handed over, and a short word for remarks at the end, if any.
+    /// The best size, in bytes, of the pieces in which a file is handed over.
     fn record(&self) -> u64;
 
     /// A line for the user at the end.

@@ -204,7 +204,7 @@ impl ToLocal {
         Err(CopyError::destination("all temporary names beside it are taken"))
     }
 
-    /// Owner, mode, extended attributes and times, in the order in which they do not undo one another.
+    /// Sets owner, mode, extended attributes and times, in an order in which none undoes an earlier one.
     fn dress(&self, file: &Dressed, wanted: &Wanted) -> Result<(), CopyError> {
         let mut mode = wanted.mode;
         if let Some((uid, gid)) = wanted.owner {
@@ -313,7 +313,7 @@ fn publish(
     rustix::fs::renameat(at, OsStr::from_bytes(other), at, OsStr::from_bytes(name)).map_err(writing)
 }
 
-/// Takes a copy away again that could not be completed, unless something else has its name by now.
+/// Removes a copy that could not be completed, unless another file has its name by now.
 fn withdraw(dir: &Folder, at: &OwnedFd, name: &[u8], id: FileId) {
     let _names = dir.made();
     if folder::look(at, name).is_ok_and(|there| FileId::from(&there) == id) {
@@ -363,7 +363,7 @@ impl Sink for ToLocal {
     }
 
     fn clear(&self, dir: &Arc<Folder>) -> Result<u64, CopyError> {
-        // A folder that was there and may not be read has nothing that could be found.
+        // In an existing folder that this user may not read, no leftover can be found.
         let Ok(file) = dir.open() else { return Ok(0) };
         let mut found = Vec::new();
         for entry in Dir::new(file).map_err(writing)? {
@@ -524,8 +524,8 @@ impl Sink for ToLocal {
     }
 }
 
-/// Whether a file system does not take an extended attribute but may well take the file. ext4 says that the device is full
-/// when a value is larger than its block for attributes; where the device is full indeed, the next file says so, too.
+/// Whether a file system refused an extended attribute although it may take the file. ext4 says that the device is full
+/// when a value is larger than its block for attributes. If the device really is full, the next file fails, too.
 fn is_left_out(error: &io::Error) -> bool {
     use io::ErrorKind::{ArgumentListTooLong, PermissionDenied, StorageFull, Unsupported};
     matches!(error.kind(), Unsupported | PermissionDenied | StorageFull | ArgumentListTooLong)

@@ -80,7 +80,7 @@ impl ToPool {
         ToPool { named_first: true, ..self }
     }
 
-    /// The same; copies share blocks as `reflink` says.
+    /// Sets whether copies share the blocks of their sources, as `reflink` says.
     pub fn sharing(self, reflink: Reflink) -> ToPool {
         ToPool { reflink, ..self }
     }
