@@ -122,9 +122,9 @@ fn locked<'a>(lock: &'a Table, name: &str) -> std::result::Result<&'a str, Strin
     version.ok_or_else(|| format!("Cargo.lock does not name {name}"))
 }
 
-/// The folder with ISA-L's sources, inside the package of `isal-sys`: where cargo unpacks what it fetches, or where
-/// it says (vendored sources, say). It cannot always say: for that it needs every package of the lock file, those of
-/// other platforms too, and a build fetches only its own.
+/// The folder with ISA-L's sources, inside the package of `isal-sys`. It lies where cargo unpacks packages, or where cargo
+/// says (vendored sources, for example). Cargo cannot always say: it would need every package of the lock file, including
+/// those of other platforms, and a build fetches only those of its own.
 fn sources(lock: &Table) -> Result<PathBuf> {
     let package = format!("isal-sys-{}", locked(lock, "isal-sys")?);
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);

@@ -134,7 +134,8 @@ impl Page {
     }
 }
 
-/// Data that cannot end its element: in JSON `<` may be written so, in CSV it stands only in text of ours.
+/// Escapes data so that it cannot end its element. JSON allows this form of `<`; in CSV, only text of this program contains
+/// `<`.
 fn inert(text: &str) -> String {
     text.replace('<', "\\u003c")
 }

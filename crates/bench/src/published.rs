@@ -12,7 +12,7 @@ use crate::figures::{Chart, DECIMALS_MAX, Grid};
 use crate::page::Page;
 use crate::{Figures, Table, ranking};
 
-/// Lists of text or numbers that name the columns of their section, and what they name.
+/// Keys of lists that name the columns of their section, and the meaning of these names.
 const OWN_COLUMNS: [(&str, &str); 2] = [("recordsize", "recordsize"), ("total_gb", "GB written")];
 
 /// One published comparison.

@@ -83,7 +83,8 @@ mod tests {
     use super::*;
     use crate::{Published, Spread};
 
-    /// As its author's text has them, but for reading, where that text says zstd before lzjb against its own table.
+    /// The orders are those of the author's text, except for reading: there the text has zstd before lzjb and contradicts its
+    /// own table.
     #[test]
     fn the_published_orders_come_out_again() {
         let file = include_str!("../../../experiments/published.toml");

@@ -184,7 +184,7 @@ fn copies_are_counted_and_packed_files_are_noticed() {
     std::fs::write(dir.path().join("t.txt"), "text that compresses well\n".repeat(1_000)).unwrap();
     let question = Question { dedup: true, ..question() };
     let advice = advise(&question, vec![Subject::Path(dir.path().to_owned())], &Deaf).unwrap();
-    // Three copies of noise; the text is almost nothing beside them, whichever setting was the fastest and is recommended.
+    // The data is three copies of noise. The text is so small that the recommended setting does not matter.
     assert!((advice.dedup.ratio / 3.0 - 1.0).abs() < 0.01, "{}", advice.dedup.ratio);
     let packed = advice.kinds.iter().find(|kind| kind.kind == "gz").unwrap();
     assert!(packed.remark.as_ref().is_some_and(|text| text.contains("hardly compresses")), "{packed:?}");
@@ -298,7 +298,7 @@ fn foretells(folder: &std::path::Path, what: &str, form: &Form) {
         println!("{told}");
         assert!((advice.dedup.ratio * 100.0 / (percent as f64 + 0.5) - 1.0).abs() < 0.02, "{told}");
         assert!(of_memory.abs() < 0.02, "{told}");
-        // How well leaves with bytes of earlier entries compress is an estimate.
+        // The compression of leaves that contain bytes of earlier entries is an estimate.
         assert!(of_disk.abs() < 0.04, "{told}");
     }
 }

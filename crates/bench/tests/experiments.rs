@@ -28,7 +28,7 @@ fn all() -> Vec<(String, Experiment)> {
     all.into_iter().map(read).collect()
 }
 
-/// The same kinds of data, a megabyte of each; of the sample only the smallest file.
+/// The same kinds of data with a megabyte of each, and only the smallest file of the sample.
 fn little(data: &[String]) -> Vec<String> {
     let less = |word: &String| match word.split_once(':') {
         Some((kind, _)) => format!("{kind}:1M"),

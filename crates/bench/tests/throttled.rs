@@ -147,7 +147,7 @@ fn a_warm_read_takes_as_long_as_a_copy() {
     });
 }
 
-/// When bytes were accepted while writing: seconds since the first of them, and how many by then.
+/// The progress of writing: seconds since the first accepted byte, and the number of bytes accepted by then.
 #[derive(Default)]
 struct Accepted {
     writing: Mutex<Vec<(Instant, u64)>>,

@@ -62,7 +62,7 @@ fn the_steps_of_an_experiment_run_on_mounts() {
         return;
     }
     let bed = bed_with_text();
-    // Little data under the names that the steps know.
+    // Small files under the names that the steps look for.
     let genome: String = (0..20_000).map(base).collect();
     std::fs::write(bed.path("rRNA16S.fasta"), format!(">one\n{genome}\n")).expect("written");
     let read = |n: usize| format!("@r{n}\n{}\n+\n{}\n", &genome[n * 90..n * 90 + 100], "I".repeat(100));

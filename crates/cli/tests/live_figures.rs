@@ -134,7 +134,7 @@ fn damage_found_by_a_scrub_is_shown_while_the_pool_is_in_use() {
     let status = live.run(&["zpool", "status", "tank"]).good();
     let leaf = status.lines().find(|line| line.contains("tank.img")).expect("the leaf");
     assert_eq!(leaf.split_whitespace().nth(4), Some("0"), "{status}");
-    // A sound pool again: the file goes.
+    // The damaged file is removed, so the pool is sound again.
     fs::remove_file(live.path("mnt/victim")).expect("removed");
     live.run(&["zfs", "wait", "-t", "deleteq", "tank"]).good();
     live.run(&["zpool", "scrub", "-w", "tank"]).good();

@@ -106,7 +106,7 @@ fn least() -> toml::Table {
 }
 
 /// For each transcript, the maximal number of cases that fail after a skipped step. Such a case does not fail the test,
-/// because it may depend on that step. One case more than the number does.
+/// because it may depend on that step. More such cases than this number do fail the test.
 fn most() -> toml::Table {
     include_str!("transcripts/after.toml").parse().expect("a table of numbers")
 }

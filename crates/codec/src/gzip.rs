@@ -18,7 +18,8 @@ const LEVELS: [u8; 9] = [3, 4, 4, 6, 5, 6, 7, 8, 8];
 const NOISE_GZIP_MAX: u8 = 3;
 const NOISE_LEVEL: u8 = 10;
 const NOISE_SLOT: usize = LEVELS.len();
-/// Noise that is worth it: its bytes alone save something, in 1/256 bits per byte.
+/// Noise with a lower entropy, in 1/256 bits per byte, is worth compressing: the frequencies of its bytes alone save
+/// space.
 const NOISE_ENTROPY_MAX: u64 = 7 * 256 + 128;
 
 /// Large records of few letters (a dark CCD frame) have many matches to choose from: the level of gzip-3 looks

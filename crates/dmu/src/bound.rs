@@ -94,7 +94,8 @@ impl Bound {
         self.shares.store(policy.dedup.is_some(), Ordering::Relaxed);
     }
 
-    /// Table entries (dedup and clones) that a changed data record changes; `has_table`: there are such tables.
+    /// Maximal number of table entries (dedup and clones) that a changed data record changes. `has_table`: whether there are
+    /// such tables.
     pub(crate) fn entries(&self, is_metadata: bool, has_table: bool) -> u64 {
         if !self.counts || is_metadata {
             return 0;

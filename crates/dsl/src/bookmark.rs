@@ -99,7 +99,7 @@ impl Freed {
     }
 }
 
-/// Keys that a head's new deadlist needs for its bookmarks, besides those of snapshots: of bookmarks newer than
+/// Keys that a head's new deadlist needs besides those of its snapshots: one for each bookmark that is newer than
 /// `prev_snap_txg`.
 pub fn keys(mos: &Mos, head: ObjectId, prev_snap_txg: Txg) -> Result<Vec<Txg>> {
     let newer = |mark: &Bookmark| counts_frees(mark) && mark.creation_txg > prev_snap_txg;

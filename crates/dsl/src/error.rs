@@ -40,7 +40,7 @@ pub enum Error {
         /// What is wrong with it.
         why: NameError,
     },
-    /// A dataset, snapshot or bookmark of the pool has a name that none may have.
+    /// A dataset, snapshot or bookmark in the pool has an invalid name.
     #[error("'{}' in the pool: {why}", .name.escape_debug())]
     BadName {
         /// The full name.
@@ -346,7 +346,7 @@ pub enum Error {
     /// The redaction snapshot is no snapshot after the one to be redacted.
     #[error("redaction snapshot must be descendent of snapshot being redacted")]
     NotDescendant,
-    /// A redacted dataset is to be redacted, or to redact.
+    /// The dataset to redact, or one by which it would be redacted, is redacted already.
     #[error("attempted to redact redacted dataset or with respect to redacted dataset")]
     RedactedAgain,
     /// The list of a redaction bookmark was made for other snapshots.

@@ -65,7 +65,7 @@ pub struct Working {
 /// How far a stream was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The object that comes next.
+    /// The next object.
     pub object: u64,
     /// Byte offset in it.
     pub offset: u64,

@@ -221,7 +221,7 @@ impl PoolConfig {
         let label = if tree.kind == VdevKind::Root {
             None
         } else {
-            // They follow from the tree when the label is written again.
+            // When the label is written again, both follow from the tree.
             list.remove("is_log");
             list.remove("is_spare");
             let (top_guid, guid) = (need!(list, "top_guid")?, need!(list, "guid")?);

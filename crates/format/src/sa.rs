@@ -20,7 +20,7 @@ pub const LAYOUT_LEGACY: u16 = 0;
 pub const LAYOUT_FIRST: u16 = 2;
 /// Largest number a layout may get.
 pub const LAYOUT_MAX: u16 = 1023;
-/// Most bytes all attributes of an object may have together.
+/// Maximal number of bytes of all attributes of an object together.
 pub const MAX_TOTAL: usize = 128 << 10;
 
 /// The attributes OpenZFS knows, with the numbers a new file system gives them. Old file systems number

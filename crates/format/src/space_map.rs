@@ -184,8 +184,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer that goes on at `length` bytes of a map with blocks of `block_size` bytes. `two_words`: the
-    /// feature `spacemap_v2` is active.
+    /// A writer that continues a map of `length` bytes with blocks of `block_size` bytes. `two_words`: whether the feature
+    /// `spacemap_v2` is active.
     ///
     /// # Panics
     /// If the length is no multiple of a word, or the block size none of two words.

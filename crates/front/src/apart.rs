@@ -57,7 +57,7 @@ pub fn ask<T: Send + 'static>(question: impl FnOnce() -> io::Result<T> + Send + 
     asked(asker, |_| question(), |_, answer| Ok(answer))
 }
 
-/// As [`ask`], where the answer is a descriptor, and something else with it.
+/// As [`ask`], for an answer that consists of a descriptor and another value.
 ///
 /// # Errors
 /// Those of the question, and of handing over the descriptor.

@@ -136,8 +136,8 @@ pub trait Mounted: fmt::Debug + Send + Sync {
     /// and new users share one file system.
     ///
     /// # Errors
-    /// It had another place or other fixed options; the session is over; or this process or this kernel cannot do
-    /// it.
+    /// It was mounted at another place or with other fixed options; the session is over; or this process or this kernel
+    /// cannot mount it again.
     fn mount_again(&self, at: &MountPoint, options: &MountOptions) -> io::Result<()>;
 
     /// Unmounts. With `force` even while programs use it: their earlier writes are kept, and their later operations fail.

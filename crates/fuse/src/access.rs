@@ -1,7 +1,7 @@
 //! Opening files, and when that is an access.
 //!
-//! A read that the kernel answers from its page cache never comes here, and neither does one through a mapping. So that
-//! such reads leave an access time, opening a file for reading counts as one. A program that opens a file and reads
+//! The server does not see a read that the kernel answers from its page cache, or one through a mapping. So that such
+//! reads change the access time, opening a file for reading counts as an access. A program that opens a file and reads
 //! nothing (`lsattr`) is counted, too. A program that keeps a file open and reads it again later from the cache is not
 //! counted again. A repeated listing of a directory, or use of a symbolic link, that the kernel answers from its cache is
 //! not counted either; a listing after a change always comes here.

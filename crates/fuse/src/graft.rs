@@ -156,6 +156,6 @@ fn keeps_atime(options: &MountOptions, property: bool) -> bool {
 /// Looks a path up, as programs do.
 fn look(path: &Path) {
     let path = path.to_owned();
-    // If it is not there, nothing is lost.
+    // An error does not matter: only the look-up does.
     let _ = apart::ask(move || std::fs::symlink_metadata(path));
 }

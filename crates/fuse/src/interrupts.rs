@@ -22,7 +22,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A program that handles its signal gets `EINTR` once its request has taken so long. Below that, files behave as on
 /// other file systems, where a request is not interrupted.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Interrupts that are kept although their request has not come yet: another thread is just taking it.
+/// Maximal number of interrupts that are kept although their request has not come yet. Another thread is about to take
+/// that request.
 const EARLY_MAX: usize = 256;
 
 /// SIGINT, SIGQUIT and SIGTERM, as bits of a set of signals.

@@ -83,7 +83,7 @@ impl Shared {
                 return add_name(&DirEntry { kind, ..entry.clone() }, ino, reply);
             }
             let ino = self.kernel.ino(entry.id);
-            // Those two the kernel knows already.
+            // The kernel knows `.` and `..` already, and it does not look up made-up entries.
             let is_listed_only = matches!(entry.name.as_slice(), b"." | b"..") || is_made_up(entry.id);
             let known = if is_listed_only { None } else { self.entry_in(dir, &entry.name, entry.id).ok() };
             match known {

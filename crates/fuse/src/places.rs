@@ -43,7 +43,7 @@ impl Places {
         Some(slot)
     }
 
-    /// No node of this place is known any more, unless the place is lost.
+    /// Frees the place, because the kernel knows none of its nodes any more. A lost place stays.
     pub(crate) fn free(&self, slot: Slot) {
         self.write().retain(|at, owner| *at != slot || *owner == Owner::Lost);
     }

@@ -13,9 +13,9 @@ use zpl::session::{Covered, Slot};
 use crate::shared::Shared;
 use crate::snapdir::{Others, Snapshots};
 
-/// After so many looks without a change, the nodes that the kernel has not forgotten count as used by programs. Looks
-/// are counted and not time: on a busy machine the thread that looks gets as little time as the threads that receive
-/// the reports.
+/// After this many looks without a change, the nodes that the kernel has not forgotten count as used by programs. Looks
+/// are counted rather than time, because on a busy machine the thread that looks gets as little time as the threads that
+/// receive the reports.
 const QUIET: u32 = 200;
 /// The maximal number of looks while the kernel still forgets nodes.
 const PATIENCE: u32 = 1000;

@@ -3,9 +3,9 @@
 //! From:   clients (the kernel's NFS client, libnfs), on the ports on which the server makes this crate listen.
 //! To:     calls of [`zpl::Session`], which checks permissions. This crate translates and does not decide.
 //!
-//! A handle names dataset, object and generation, so it outlives the server. A client can do no harm beyond its rights: its
-//! memory here, the number of connections and the time that a message may take are bounded. Input that makes no sense is
-//! refused, or ends its connection alone. There is no locking protocol: clients mount with `nolock`.
+//! A handle names dataset, object and generation, so it outlives the server. A client can do no harm beyond its rights: the
+//! memory that it uses here, the number of connections and the time for a message are bounded. Invalid input is refused, or
+//! ends only its own connection. There is no locking protocol: clients mount with `nolock`.
 //!
 //! Source: RFC 1813 (NFS version 3, MOUNT version 3), RFC 5531 (RPC version 2), RFC 4506 (XDR).
 #![forbid(unsafe_code)]

@@ -20,7 +20,7 @@ use crate::{Error, Result, labels, space_maps};
 
 /// The key of the kept uberblock in the object directory.
 pub(crate) const KEY: &str = "com.delphix:zpool_checkpoint";
-/// The key of the list of space that was freed and is kept, in the ZAP of a top-level vdev.
+/// Key in the ZAP of a top-level vdev: the list of space that was freed since the checkpoint, and is kept for it.
 pub(crate) const MAP: &str = "com.delphix:pool_checkpoint_sm";
 
 /// The checkpoint of a pool, for `zpool status`.

@@ -105,7 +105,7 @@ impl Found {
             VdevKind::Raidz { nparity } | VdevKind::Draid { nparity, .. } => {
                 here + *nparity as usize >= vdev.children.len()
             }
-            // A distributed spare is there with the devices that it lies on.
+            // A distributed spare is available if the devices on which it lies are.
             VdevKind::Hole | VdevKind::Indirect | VdevKind::DistributedSpare => true,
             _ => here > 0,
         }

@@ -115,7 +115,7 @@ impl Reading<'_> {
     /// Guids of the snapshots by which a dataset is redacted; `None`: it has all its blocks.
     ///
     /// # Errors
-    /// Its marks cannot be read.
+    /// The marks of its redaction cannot be read.
     pub fn redaction(&self, id: ObjectId) -> Result<Option<Vec<u64>>> {
         dsl::redaction::of(&self.inner.mos, id)
     }

@@ -23,9 +23,9 @@ pub const READER: &str = "cenote-visit";
 pub const VARIABLE: &str = "CENOTE_VISITORS_DIR";
 /// Protocol version. It is increased with each incompatible change of a message.
 pub const PROTOCOL: u32 = 1;
-/// Most bytes that the answer to one question may have on standard output, and as many on standard error.
+/// Maximal number of bytes of an answer on standard output, and also on standard error.
 pub const OUTPUT_MAX: u64 = 8 << 20;
-/// Most bytes of a question: some hundred names of datasets.
+/// Maximal number of bytes of a question: some hundred names of datasets.
 const QUESTION_MAX: u32 = 64 << 10;
 /// Most bytes of the head of an answer: numbers, or one line.
 const HEAD_MAX: u32 = 128 << 10;

@@ -44,7 +44,7 @@ pub(crate) fn allowed(marks: &[Mark], cut: usize) -> Vec<&Mark> {
     std::iter::once(&marks[last]).chain(being_synced).collect()
 }
 
-/// A running story. Its methods panic when the file system refuses, and say with which seed.
+/// A running story. Its methods panic when the file system returns an error; the message contains the seed.
 pub struct Story {
     seed: u64,
     machine: Machine,

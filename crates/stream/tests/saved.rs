@@ -55,7 +55,7 @@ fn hand_on(pool: &Pool, to: &Ground, fs: &str, into: &str) -> Vec<u8> {
     stream
 }
 
-/// Every object and block that a whole stream of it writes.
+/// Every object and block that a full stream of the dataset writes.
 fn content(pool: &Pool, name: &str) -> Vec<(Record, Vec<u8>)> {
     let stream = send(pool, name, None, SendFlags { large_blocks: true, ..SendFlags::default() });
     let mut incoming = Incoming::open(&stream[..]).unwrap();

@@ -6,7 +6,7 @@ use crate::{Error, FileKind, Filesystem, Result};
 
 /// Symbolic links followed on one path, as in Linux.
 const LINKS_MAX: u32 = 40;
-/// Maximal number of parents on the way to the root; more are a circle.
+/// Maximal number of parents on the way to the root. A longer way is taken for a circle.
 const DEPTH_MAX: u32 = 1 << 16;
 
 impl Filesystem {

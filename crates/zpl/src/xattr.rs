@@ -165,8 +165,9 @@ impl Filesystem {
     /// the mode, and is not stored if the mode expresses all of it.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoXattr`] as `mode` wants; [`Error::XattrTooBig`] beyond 64 KiB;
-    /// [`Error::NotPermitted`] as the node's flags have it; [`Error::Invalid`] for a name or ACL that is none; [`Error::NoSpace`], [`Error::Quota`].
+    /// [`Error::Exists`] or [`Error::NoXattr`] if `mode` says so; [`Error::XattrTooBig`] above 64 KiB;
+    /// [`Error::NotPermitted`] if the node's flags forbid it; [`Error::Invalid`] if the name or the ACL is invalid;
+    /// [`Error::NoSpace`], [`Error::Quota`].
     pub fn xattr_set(&self, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let in_node = self.inner.dataset.settings().xattr_in_sa;
         self.changing(|| self.xattr_put(id, name, value, mode, in_node))

@@ -2,8 +2,8 @@
 //!
 //! For stratum h: N pieces of X bytes together, of which n with x bytes were encoded. A sum Y over the stratum (bytes
 //! before or after compression, seconds) is estimated as X · y/x, y being its sum over the n pieces. The totals are
-//! sums over strata. The bytes are those of whole records: of the last record of a long file a few bytes may be data. But it
-//! stands for one record, and not for as many as the data would go into the file.
+//! sums over strata. The bytes are those of whole records. Of the last record of a long file, perhaps only a few bytes are
+//! data; it still counts as one record, and not as part of one.
 //!
 //! The compressratio is R = (L + M)/(P + M), L bytes before and P after compression, M of metadata, which ZFS counts in
 //! both. [`super::interval`] computes its error.

@@ -14,7 +14,7 @@ use super::material::Material;
 
 /// Bytes of a pointer in an indirect block after lz4.
 const POINTER: f64 = 55.0;
-/// Bytes of an indirect block besides.
+/// Bytes of an indirect block after lz4, without its pointers.
 const INDIRECT: f64 = 600.0;
 /// Number of pointers in an indirect block.
 const POINTERS: f64 = 1024.0;

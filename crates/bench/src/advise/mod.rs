@@ -70,7 +70,7 @@ use rows::Whole;
 use strata::Stratum;
 use survey::Survey;
 
-/// Shares of the given time: for the survey, and until the end of encoding.
+/// Parts of the given time after which the survey ends, and after which encoding ends.
 const SURVEY_PART: f64 = 0.35;
 const ENCODE_PART: f64 = 0.8;
 /// Until when the first piece of each large part of the data may be encoded.
@@ -201,7 +201,7 @@ pub fn advise(question: &Question, subjects: Vec<Subject<'_>>, watch: &dyn Watch
 
     let surveyed = started + part(SURVEY_PART);
     let mut material = gather(question, subjects, piece as usize, surveyed, watch)?;
-    // A survey that takes longer than its part does so because everything is wanted.
+    // A survey takes longer than its part only if all data is wanted.
     let late = started.elapsed().saturating_sub(part(SURVEY_PART));
     let after = |of: f64| started + part(of) + if question.dedup { late } else { Duration::ZERO };
 

@@ -129,7 +129,7 @@ impl Advice {
         ]
     }
 
-    /// All configurations, as on the terminal.
+    /// The table of all configurations, as it is printed on the terminal.
     fn all_rows(&self) -> Table {
         let mut rows = self.table().rows;
         rows.iter_mut().for_each(|row| row.rotate_left(1));

@@ -34,9 +34,9 @@ const PIECE_PRICE: f64 = 16_384.0;
 const KIND_MIN: f64 = 0.005;
 /// Kinds that are kept apart, at most.
 const KINDS_MAX: usize = 20;
-/// Files up to these sizes are classes of their own, as far as they are shorter than a piece. A file that fits into a sector
-/// of usual pools gains nothing, and one that is a little longer gains as much as it can: together, a few of one kind would
-/// speak for both.
+/// Files up to each of these sizes are a class of their own, if they are shorter than a piece. A file that fits into a
+/// sector of usual pools gains nothing, and one that is a little longer gains as much as it can. In one class, a sample of
+/// one kind would be taken for both.
 const CLASSES: [u64; 4] = [4 << 10, 8 << 10, 64 << 10, 512 << 10];
 /// The name for many small kinds together.
 pub(crate) const OTHERS: &str = "(others)";

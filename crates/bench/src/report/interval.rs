@@ -9,7 +9,7 @@ const SURE: f64 = 0.01;
 const ONCE: f64 = 0.10;
 
 impl Run {
-    /// Seconds between which the true time to write lies.
+    /// The interval, in seconds, that contains the true time to write.
     pub(crate) fn write_interval(&self) -> (f64, f64) {
         interval(self.write_seconds, self.spread.as_ref().map(|s| s.write_seconds))
     }

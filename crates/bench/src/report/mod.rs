@@ -53,7 +53,7 @@ pub struct Report {
     /// Bytes of changes that the pool gathered at most, where several totals were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dirty_max: Option<u64>,
-    /// Bytes from which on a writer must be waiting for the device, as computed from the rates measured.
+    /// After this many bytes a writer must wait for the device, as computed from the measured rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee_bytes: Option<u64>,
     /// Published figures, to be shown beside these.

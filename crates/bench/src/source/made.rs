@@ -12,7 +12,7 @@ use crate::{Error, Result, Watch, sample};
 const CORPUS_MAX: usize = 8 << 30;
 /// A folder with text of programs in many small files, as a source tree has them.
 const TREE: &str = "tree";
-/// Sizes of its files: most are small, some are large, 5 KB on average.
+/// Sizes of the files in [`TREE`]: most are small, some are large, 5 KB on average.
 const TREE_SIZES: std::ops::Range<f64> = 256.0..24_576.0;
 const TREE_FOLDER: usize = 60;
 

@@ -236,7 +236,7 @@ pub struct Contents {
 /// equal in both states.
 ///
 /// # Errors
-/// Requests of programs do not end; then nothing is changed. Or `change` fails.
+/// Running requests of programs do not end, and nothing is changed; or `change` fails.
 pub fn exchanging(
     call: &Call,
     console: &mut Console,

@@ -26,11 +26,11 @@ use crate::out::Console;
 const SYSTEM: &str = "/etc/zfs/zpool.d";
 /// Where they find programs.
 const PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
-/// Most bytes that are taken of one's output.
+/// Maximal number of bytes that are read from the output of one script.
 const OUTPUT_MAX: usize = 64 << 10;
-/// Scripts that run at once.
+/// Maximal number of scripts that run at the same time.
 const AT_ONCE: usize = 16;
-/// Between the paths of scripts that a client found.
+/// Separates the paths of scripts that a client found.
 const FOUND: char = '\n';
 
 /// The scripts of a command line.
@@ -80,10 +80,10 @@ impl Scripts {
         Ok(Some(Scripts { paths: names.filter_map(found).collect(), served }))
     }
 
-    /// As the argument of `-c` for a pool's server.
+    /// The argument of `-c` in the request to a pool's server.
     ///
     /// # Errors
-    /// A path that cannot be told to it.
+    /// The request cannot contain one of the paths.
     pub fn to_argument(&self) -> Result<String, Failure> {
         let told = |path: &PathBuf| match path.to_str().filter(|text| !text.contains(FOUND)) {
             Some(text) => Ok(text.to_owned()),
@@ -211,7 +211,7 @@ impl Answers {
         self.said.insert(vdev, said);
     }
 
-    /// Behind the headings of other columns.
+    /// The headings of the scripts' columns, which follow those of the other columns.
     pub fn headings(&self) -> String {
         self.columns.iter().map(|(name, width)| format!("  {name:>width$}")).collect()
     }

@@ -342,7 +342,7 @@ fn check_even(layout: &Spec, force: bool) -> Result<(), Failure> {
     if wrong.is_empty() { Ok(()) } else { Err(uses_force(force, wrong)) }
 }
 
-/// A vdev specification that `-f` would let through, or not even that.
+/// The error for a vdev specification. Without `force`, it says that `-f` would override the reasons in `wrong`.
 pub(super) fn uses_force(force: bool, wrong: Vec<String>) -> Failure {
     let advice = match force {
         true => "the following errors must be manually repaired:",

@@ -77,7 +77,7 @@ const GLANCE: Duration = Duration::from_millis(250);
 /// Runs `zpool scrub`.
 ///
 /// # Errors
-/// Usage; each pool that cannot be scrubbed is complained about.
+/// The arguments are wrong, or a pool cannot be scrubbed. Each such pool has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let options = &call.options;

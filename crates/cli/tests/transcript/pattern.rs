@@ -3,7 +3,7 @@
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// A whole-line form or a line.
+/// An expected line: one of the forms for a whole line, or a line with patterns in it.
 #[derive(Debug)]
 pub enum Expected {
     /// `{{usage}}`: `usage:` in any case, and whatever follows.

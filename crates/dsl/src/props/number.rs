@@ -6,8 +6,8 @@
 const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
 const TIME_UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
 
-/// A size or count in at most five characters where that is possible: `512`, `1.50K`, `21G`. An exact
-/// multiple of a unit has no decimals; anything else shows as many of two as fit.
+/// A size or count, in at most five characters where possible: `512`, `1.50K`, `21G`. An exact multiple of a unit has no
+/// decimals; all others have two, or as many as fit.
 pub fn nice(n: u64) -> String {
     nice_with(n, "")
 }

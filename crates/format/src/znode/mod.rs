@@ -54,7 +54,7 @@ pub struct Znode {
     pub uid: u64,
     /// Group.
     pub gid: u64,
-    /// Directory of the last link made; a root's own number.
+    /// The directory in which the last link was made. A root has its own number here.
     pub parent: ObjectId,
     /// [`pflags`].
     pub flags: u64,

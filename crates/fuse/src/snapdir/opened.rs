@@ -31,7 +31,7 @@ const FORGETTING: Duration = Duration::from_millis(50);
 /// The pause between two looks at what the kernel still knows. Waits count looks and not time: on a busy machine the
 /// thread that looks gets as little time as the threads that receive the reports.
 const PAUSE: Duration = Duration::from_millis(1);
-/// After so many looks without a report, nodes that the kernel still has count as used.
+/// After this many looks without a report, nodes that the kernel still has count as used.
 const QUIET: u32 = 200;
 /// Maximal number of looks until the kernel has dropped all nodes.
 const PATIENCE: u32 = 1000;

@@ -243,8 +243,8 @@ impl Moving<'_> {
     }
 }
 
-/// A device failed while the contents of the boot areas were written to their places. Its data there cannot be
-/// distinguished from the right data.
+/// Marks all txgs as missing on each device that failed while the contents of the boot areas were written to their places.
+/// Old data in those places cannot be distinguished from the right data.
 fn forget_refused(inner: &Inner, vdev: u32, txg: Txg) {
     let top = &inner.storage.vdevs().tops()[vdev as usize];
     for leaf in top.leaves().filter(|leaf| leaf.health.has_failed()) {
@@ -252,7 +252,7 @@ fn forget_refused(inner: &Inner, vdev: u32, txg: Txg) {
     }
 }
 
-/// Writes what is in the boot areas to its place, and then the uberblock of the last txg once more, which says so.
+/// Writes the contents of the boot areas to their places, and then the uberblock of the last txg again with this fact.
 fn leave_scratch(inner: &Inner, state: &mut SyncState, scratch: Scratch, how: u64) -> Result<()> {
     let Some(it) = state.reflow.as_mut() else { return Ok(()) };
     if let Err(obstacle) = inner.storage.empty_scratch(it.vdev, scratch)? {

@@ -20,7 +20,7 @@ const REBUILD: u64 = 64 << 20;
 const LONGEST: u64 = 2 << 30;
 /// Chunks that are not longer than the last one whose view became too old.
 const CAUTIOUS: u32 = 8;
-/// After a chunk that took less, the next is longer.
+/// After a chunk that took less time, the next chunk is longer; after one that took more than [`LONG`], it is shorter.
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(10);
 
@@ -41,10 +41,10 @@ impl Length {
         }
     }
 
-    /// Of a rebuild, which notes its place with each chunk.
+    /// The first length for a rebuild, which stores its place after each chunk.
     pub(super) const REBUILD: Length = Length { bytes: FIRST, longest: REBUILD, cautious: 0 };
 
-    /// A chunk took this long.
+    /// Sets the length of the next chunk, given the time that the last one took.
     pub(super) fn adapt(&mut self, took: Duration) {
         if took > LONG {
             self.halve();

@@ -56,7 +56,7 @@ fn run(inner: &Arc<Inner>) {
 
 /// Returns the scan that was begun when the last rebuild ended.
 fn carry_out(inner: &Arc<Inner>) -> Result<Option<Scan>> {
-    // Until all blocks that the new device may lack are on the others, no place is read.
+    // The rebuild reads nothing until all blocks that the new device may lack are on the other devices.
     let end = inner.rebuilds()?.iter().filter(|(_, it)| it.is_active()).map(|(_, it)| it.max_txg).max();
     resilver::settle(inner, end.unwrap_or(Txg(0)))?;
     let mut length = Length::REBUILD;

@@ -239,7 +239,7 @@ impl Visit<'_> {
                     *last = Some(view);
                     return Ok(true);
                 }
-                // The marks are true in the dataset that took its place, too.
+                // The marks are also valid in the dataset that replaced this one.
                 Chunks::All | Chunks::GoesOn => *last = Some(view),
             }
         }

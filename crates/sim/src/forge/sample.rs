@@ -17,7 +17,7 @@ const ORIGIN: usize = 0x18;
 const CLONES: usize = 0x90;
 /// Levels of indirect blocks of a file that promises 2^54 bytes.
 const DEEP: u8 = 4;
-/// The name of a file that is a directory entry in the sample, and those that it is replaced by.
+/// The name of a file in the sample. Other names replace it in its directory entry.
 const LONG_NAME: &[u8] = b"file with a rather long name 59";
 
 /// A pool with what pools have: file systems, snapshots, a clone, a bookmark, a hold, properties, files of all kinds.

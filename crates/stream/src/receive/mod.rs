@@ -93,7 +93,7 @@ fn check_features(begin: &Begin) -> Result<(), ReceiveError> {
     }
 }
 
-/// The target of a stream is made; its records follow.
+/// A receive whose target exists and whose records follow.
 #[must_use = "the stream is to be taken in"]
 pub struct Receiving<'a> {
     arrived: Arrived<'a>,

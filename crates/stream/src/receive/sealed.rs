@@ -243,7 +243,7 @@ impl Apply<'_> {
         new: NewObject,
         form: SealedForm,
     ) -> Result<()> {
-        // Only an object that was made anew, or has one block, has another block size: the stream brings all its blocks.
+        // The block size differs only if the object was made again or has one block. The stream then contains all its blocks.
         let is_replaced = object.head().block_size != new.block_size;
         let first = if is_replaced { 0 } else { form.max_blkid + 1 };
         if is_replaced || object.max_blkid() > form.max_blkid {

@@ -56,7 +56,7 @@ pub struct Sent<'a> {
     pub bytes: u64,
 }
 
-/// Counts what passes.
+/// A writer that counts the bytes it hands on.
 struct Counted<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
@@ -420,7 +420,7 @@ impl<'a> Sender<'a> {
         self.length_of(subject)
     }
 
-    /// The bytes of a stream that is not raw, without its blocks being read.
+    /// The length in bytes of a stream that is not raw. It is computed without reading the blocks.
     fn length_of(&self, subject: Subject<'_>) -> Result<u64> {
         let (begin, list) = subject.opening();
         let Subject { name, open, since, span, redaction, .. } = subject;

@@ -1,8 +1,8 @@
 //! Directories in whose place something else is shown: each is the mount point of another file system.
 //!
 //! A user without root cannot mount inside a mount of their own. The front end answers such a mount point with the root of
-//! the other file system, or with a symbolic link to where that is mounted. It is stored nowhere: the dataset, its
-//! snapshots and its streams have the directory.
+//! the other file system, or with a symbolic link to its mount point. This answer is not stored: the dataset, its snapshots
+//! and its streams contain the directory.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

@@ -331,7 +331,7 @@ impl<'a> Leaf<'a> {
         for bucket in first..bucket_count(self.raw.len()) {
             for entry in self.bucket(bucket) {
                 let entry = entry?;
-                // An entry under a bucket not its own could be reached twice.
+                // An entry in the chain of another bucket could be reached twice.
                 if !self.owns(entry.hash) || self.bucket_of(entry.hash) != bucket {
                     return Err(Corrupt::new("ZAP leaf entry hash", entry.hash));
                 }
