@@ -24,7 +24,7 @@ pub enum Form {
     History,
     /// `Nov 21 2026 04:39:00`: `zpool events`, with nanoseconds behind it.
     Event,
-    /// `04:43:10`: how far `zfs send` is.
+    /// `04:43:10`: the lines of progress of `zfs send`.
     Clock,
 }
 

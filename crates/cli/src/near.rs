@@ -18,14 +18,14 @@ use crate::suggest::{NO_IMAGE, WHOLE_PATH, inside, nearest};
 
 /// The beginning of a suggestion.
 const QUESTION: &str = "did you mean ";
-/// What stands around a name in messages that say only there that nothing is called so.
+/// Texts around a name, in messages which say that nothing has this name.
 const MISSING: [(&str, &str); 4] = [
     ("bookmark '", "' does not exist"),
     (": dataset '", "' does not exist"),
     (": there is no dataset '", "'"),
     (": pool '", "' is not imported"),
 ];
-/// How messages begin that do not say which word of the command line names nothing.
+/// Beginnings of messages that do not say which word of the command line names nothing.
 const UNNAMED: [&str; 4] = [
     "could not find any snapshots to destroy",
     "Unable to obtain diffs: No such file",

@@ -32,11 +32,11 @@ pub struct Console<'a> {
     /// First lines of the failures of single operands, where there are several operands.
     complaints: Vec<String>,
     quiet: bool,
-    /// The result is JSON: lines of text are remarks.
+    /// The result is JSON, so lines of text go to standard error.
     json: bool,
-    /// Columns of the terminal that standard output is.
+    /// Columns of the terminal to which standard output goes, if it goes to one.
     width: Option<usize>,
-    /// Columns of the terminal that standard error is.
+    /// The same for standard error.
     remark_width: Option<usize>,
     /// Standard output takes colours.
     colour: bool,
@@ -187,7 +187,7 @@ impl<'a> Console<'a> {
         self.quiet
     }
 
-    /// From now on the result is JSON ([`Console::object`]): lines of text go to standard error.
+    /// Declares that the result is JSON ([`Console::object`]). From now on, lines of text go to standard error.
     pub fn expect_json(&mut self) {
         self.json = true;
     }

@@ -101,7 +101,7 @@ fn command(program: Program, job: &Job) -> Option<&'static Command> {
     job.words.first().and_then(|word| compat::command(program, word.to_str()?))
 }
 
-/// Takes a question of another user apart and judges it.
+/// Parses a question of another user and decides whether it may be answered.
 ///
 /// # Errors
 /// One line that says why it is not answered.

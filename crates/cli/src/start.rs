@@ -42,7 +42,7 @@ pub fn start(
     start_with(name, mount, &words, around, console)
 }
 
-/// As [`start`], of a pool that was made a moment ago.
+/// As [`start`], for a pool that was just created.
 ///
 /// # Errors
 /// As [`start`].

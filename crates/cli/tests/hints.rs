@@ -1,4 +1,4 @@
-//! What commands add to their answers for people: what a misspelt word probably means, and notices, which `-q` leaves out.
+//! Hints that commands print for people: the probable meaning of a misspelt word, and notices, which `-q` leaves out.
 
 mod bed;
 

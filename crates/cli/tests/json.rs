@@ -86,7 +86,7 @@ fn pools_that_can_be_imported_and_those_that_were_are_told() {
     let done = bed.run(&["zpool", "import", "-d", &image, "-j"]);
     assert_eq!((done.status, done.err.as_str()), (0, "no pools available to import\n"));
     assert!(done.out.ends_with("\"pools\":{}}\n"), "{done:?}");
-    // What went wrong is said on standard error alone.
+    // Errors are printed only on standard error.
     let done = bed.run(&["zpool", "import", "-d", &image, "-j", "nosuch"]);
     assert_eq!((done.status, done.out.as_str()), (1, ""));
 }

@@ -26,7 +26,7 @@ pub enum KeyChange {
     Own {
         /// That key.
         key: Arc<OwnKey>,
-        /// The new `keylocation`. `None`: as before, or `prompt`.
+        /// The new `keylocation`. With `None` it stays, or becomes `prompt`.
         location: Option<String>,
     },
     /// Use the key of the dataset above.

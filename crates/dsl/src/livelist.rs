@@ -184,7 +184,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Takes the list of a destroyed clone out of its directory `dir` and puts it into the queue.
+    /// Moves the list of a destroyed clone from its directory `dir` to the queue.
     pub(crate) fn queue_livelist(&mut self, dir: ObjectId, list: ObjectId) -> Result<()> {
         let mos = self.mos();
         let queue = match mos.directory_object(QUEUE)? {

@@ -33,9 +33,9 @@ pub enum NotWritten {
     CutShort {
         /// Its path.
         device: PathBuf,
-        /// Bytes that it has.
+        /// Present size of the device in bytes.
         has: u64,
-        /// Bytes that it had at least.
+        /// The size in bytes that the device had at least.
         needed: u64,
     },
     /// Devices that are missing, or missed txgs, would be needed to read what was written.

@@ -20,7 +20,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Whether quotas hold.
+    /// Whether the change must respect quotas.
     pub(crate) fn minds_quotas(self) -> bool {
         self == Reach::Limits
     }

@@ -14,9 +14,9 @@ const BP_AT: usize = 0x80;
 pub const INCONSISTENT: u64 = 1;
 /// `flags`: must not be promoted.
 pub const NO_PROMOTE: u64 = 2;
-/// `flags`: `unique_bytes` is kept. Always set by OpenZFS.
+/// `flags`: `unique_bytes` is kept up to date. OpenZFS always sets this flag.
 pub const UNIQUE_ACCURATE: u64 = 4;
-/// `flags`: snapshot to be destroyed with its last hold or clone.
+/// `flags`: the snapshot is destroyed when its last hold or clone goes.
 pub const DEFER_DESTROY: u64 = 8;
 /// `flags`: names of the file system ignore case.
 pub const CASE_INSENSITIVE: u64 = 1 << 16;

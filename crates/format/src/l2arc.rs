@@ -134,7 +134,7 @@ pub fn log_entries(start: u64, end: u64, min_end: u64) -> u64 {
 /// Points to a log block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPtr {
-    /// Byte offset on the device; 0: there is none.
+    /// Byte offset on the device; 0 if there is no log block.
     pub at: u64,
     /// Bytes on the device of the buffers that the log block lists.
     pub payload_asize: u64,
@@ -235,7 +235,7 @@ pub struct Entry {
     pub frequent: bool,
     /// Where it lies on the device, in bytes.
     pub at: u64,
-    /// The level of its compression as OpenZFS numbers it; carried through.
+    /// The level of its compression, as OpenZFS numbers it. It is only copied.
     pub level: u64,
 }
 

@@ -123,7 +123,7 @@ impl Limits {
     /// How far `len` bytes from the page cache for `id` may exceed the limits; `left` are the bytes left within the limits.
     pub(crate) fn reach(&self, id: ObjectId, len: u64, left: u64) -> Reach {
         let mut files = self.files();
-        // Pages without a question before came from a shared mapping; `msync` reports their errors.
+        // Pages of which the kernel did not ask before came from a shared mapping; `msync` reports their errors.
         let Some(writer) = files.get_mut(&id) else { return Reach::Limits };
         if writer.promised < len {
             return Reach::Limits;

@@ -48,7 +48,7 @@ impl Places {
         self.write().retain(|at, owner| *at != slot || *owner == Owner::Lost);
     }
 
-    /// The file system at `slot` was taken from programs, with its snapshots.
+    /// Marks the file system at `slot` and its snapshots as lost: programs that use them get errors.
     pub(crate) fn lose(&self, slot: Slot) {
         let is_its = |(at, owner): (&Slot, &Owner)| *at == slot || *owner == Owner::Snapshot(Some(slot));
         for (at, owner) in self.write().iter_mut() {

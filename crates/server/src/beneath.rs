@@ -89,7 +89,7 @@ struct Walk {
     /// The names of the path that are still to be followed.
     todo: VecDeque<OsString>,
     links: usize,
-    /// The last folder was made.
+    /// Whether the last folder was made by this walk.
     made: bool,
     /// Targets of links that were removed.
     removed: Vec<String>,

@@ -65,7 +65,7 @@ pub enum Answer {
         /// Bytes of standard error.
         err: u64,
     },
-    /// The server answers as many visitors as it may.
+    /// The server already answers the maximal number of visitors.
     Busy,
     /// The question is not answered; the line says why.
     Refused(String),

@@ -13,10 +13,10 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// No message is longer, in bytes. The longest is a command line: Linux lets one have 6 MiB, and each byte of a word
-/// takes up to four here.
+/// Maximal length of a message in bytes. The longest is a command line: Linux allows 6 MiB, and each byte of a word takes
+/// up to four bytes here.
 const LENGTH_MAX: u32 = 32 << 20;
-/// Most file descriptors beside one message: standard input, output and error.
+/// Maximal number of file descriptors with one message: standard input, output and error.
 const FDS_MAX: usize = 3;
 
 /// Sends one message, with file descriptors.

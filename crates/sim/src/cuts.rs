@@ -1,4 +1,4 @@
-//! Power cuts: the same story's disks as they were at any moment, and what must be found on them.
+//! Power cuts: the disks of one story as they were at any moment, and the contents that must be found on them.
 
 use std::collections::BTreeSet;
 use std::env;

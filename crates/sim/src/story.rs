@@ -435,8 +435,8 @@ impl Story {
         self
     }
 
-    /// Flips a bit in the uberblocks written from operation `from` of the log on, where `chosen` says so of the
-    /// number of the disk and of the label. Returns how many.
+    /// Flips a bit in uberblocks that were written from operation `from` of the log on: in those for which `chosen` returns
+    /// true, given the numbers of the disk and of the label. Returns their number.
     pub fn rot_uberblocks(&self, from: usize, chosen: impl Fn(usize, usize) -> bool) -> usize {
         let disks = self.script.disks();
         let mut count = 0;
@@ -509,7 +509,7 @@ impl Story {
         self.expect_one_of(path, [data])
     }
 
-    /// The file has one of these contents.
+    /// Checks that the file has one of these contents.
     ///
     /// # Panics
     /// When it has another one, or cannot be read.

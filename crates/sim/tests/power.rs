@@ -255,7 +255,7 @@ fn power_lost_again_and_again_loses_nothing_synced() {
         let mut story = Story::on(Machine::striped(1 + (seed % 2) as usize), seed);
         story.without_links().live(&chance, 30, 30_000).sync();
         for _ in 0..12 {
-            // Power goes within the first txg after an import, while the labels of the last cut may be torn.
+            // The power fails within the first txg after an import, while labels may still be torn from the last cut.
             story.forget();
             story.live(&chance, 4, 20_000).sync();
             let cut = chance.below(story.script().op_count() as u64 + 1) as usize;

@@ -40,7 +40,7 @@ impl Writer<'_> {
     }
 }
 
-/// The sides of a vdev that can be read: those that have everything, or if none has, all.
+/// The sides of a vdev from which to read: those that have all data, or all sides if there is none.
 fn sides_of(top: &TopVdev) -> Vec<&Leaf> {
     let is_whole = |leaf: &&Leaf| !leaf.health.has_failed() && leaf.health.missing().is_empty();
     let whole: Vec<&Leaf> = top.leaves().filter(is_whole).collect();

@@ -11,7 +11,7 @@ use codec::Engine;
 /// The engine that a dataset asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GzipEngine {
-    /// igzip while writers wait for compression, libdeflate else.
+    /// igzip while writers wait for compression, else libdeflate.
     Auto,
     /// Always this one.
     By(Engine),

@@ -39,7 +39,7 @@ pub(crate) enum Progress {
     Done(Recipe, Arc<Salt>, Made),
 }
 
-/// The work that was done for a draft. All clones of the draft share it.
+/// The finished work for a draft. All clones of the draft share it.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     progress: RankedMutex<Progress>,

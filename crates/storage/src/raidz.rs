@@ -275,7 +275,7 @@ impl<'a> Stripe<'a> {
         self.map.data_of(group).filter(|column| self.tried[*column] && self.bytes[*column].is_none()).count()
     }
 
-    /// As many columns of each group may be damaged besides those that could not be read.
+    /// The number of columns in each group that may be damaged, besides those that could not be read.
     fn spare(&self) -> usize {
         let unreadable = self.unreadable();
         let of = |group: &Range<usize>| unreadable.iter().filter(|column| group.contains(column)).count();

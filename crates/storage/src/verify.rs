@@ -55,7 +55,7 @@ impl Storage {
 }
 
 impl Reader<'_> {
-    /// Reads and verifies every copy of `block`. Devices that are absent hold none.
+    /// Reads and verifies every copy of `block`. Copies on absent devices are not counted.
     pub fn verify_copies(&self, block: &Block) -> Verified {
         let mut found = Verified::default();
         found.lost = !self.verify(block, GANG_DEPTH_MAX, &mut found);

@@ -226,7 +226,7 @@ impl Tables {
 pub(crate) struct Attributes {
     /// Version of the file system.
     version: AtomicU64,
-    /// There from version 5 on.
+    /// The tables of a file system of version 5 or later.
     tables: OnceLock<Tables>,
 }
 

@@ -17,7 +17,7 @@ impl Filesystem {
     /// Exchanges the objects of `name` in `dir` and of `new_name` in `new_dir`, atomically.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when one of them is missing; [`Error::Invalid`] when a directory would come to be inside
+    /// [`Error::NotFound`] when one of them is missing; [`Error::Invalid`] when a directory would become part of
     /// itself; [`Error::CrossProject`].
     pub fn exchange(&self, dir: ObjectId, name: &[u8], new_dir: ObjectId, new_name: &[u8]) -> Result<()> {
         self.exchange_by(Remover::Anybody, Name { dir, name }, Name { dir: new_dir, name: new_name })

@@ -32,7 +32,7 @@ fn record(thread: u8, number: u64) -> Vec<u8> {
     (0..RECORD as u64).map(|i| (i * 7 + number * 13 + u64::from(thread)) as u8).collect()
 }
 
-/// The process that is killed: threads append to their files and say what is safe, until it ends.
+/// The process that the test kills. Until then, its threads append to their files and print which data is durable.
 #[test]
 #[ignore = "run by the test below"]
 fn child() {

@@ -16,9 +16,9 @@ pub enum Refusal {
 /// A property of a dataset as it is shown.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// As `-p` or people want it.
+    /// The text of the value: exact with `-p`, else for people.
     pub text: String,
-    /// As people read it.
+    /// The text for people, also with `-p`.
     pub human: String,
     /// The value by which it is sorted; `None` sorts last.
     pub value: Option<Value>,

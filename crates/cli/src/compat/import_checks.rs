@@ -7,7 +7,7 @@ use super::missing_logs::missing_logs;
 use crate::messages::{Action, Failure, plain, reason};
 use crate::out::Console;
 
-/// What is imported although something speaks against it.
+/// Obstacles that the user allowed this import to ignore.
 #[derive(Clone, Copy)]
 pub(super) struct Allowed {
     /// `-f`: a pool that another machine used last.
@@ -24,7 +24,7 @@ pub(super) fn check_free(
     console: &mut Console,
 ) -> Result<(), Failure> {
     let config = &found.config;
-    // Of a pool that this machine used the heartbeats show whether another program, like the kernel, uses it.
+    // If this machine used the pool last, heartbeats show whether another program, such as the kernel, uses it now.
     let is_own =
         config.hostid == 0 || found.has_heartbeats && config.hostid == u64::from(storage::host::hostid());
     if config.state == PoolState::Active && !is_own && !allowed.force {
@@ -50,14 +50,14 @@ pub(super) fn check_free(
     Err(action.failed(reason::DEVICE_UNAVAILABLE))
 }
 
-/// Another machine holds a pool with `multihost` on. `-f` does not help.
+/// The error when another machine uses the pool, which has `multihost` on. `-f` does not override it.
 pub(super) fn active_elsewhere(action: Action, host: &str, hostid: u64) -> Failure {
     action
         .failed(format!("pool is imported on host '{}' (hostid={hostid:x}).", plain(host)))
         .hint("Export the pool on the other system, then run 'zpool import'.")
 }
 
-/// Devices that the pool cannot do without are not there.
+/// The error when devices that the pool needs are missing.
 fn unavailable(found: &Found, action: Action) -> Failure {
     let mut failure = action.failed(reason::DEVICE_UNAVAILABLE);
     let needed = found.needed();

@@ -36,8 +36,8 @@ impl Shown {
     }
 }
 
-/// The pools that could be imported, in the frame of OpenZFS, which has no JSON for them itself. Pools that share a name have their
-/// guids as keys.
+/// The pools that could be imported, as JSON in the envelope that OpenZFS gives its JSON. `zpool import` of OpenZFS prints no
+/// JSON. Pools that share a name have their guids as keys.
 pub(super) fn as_json(pools: &[Found]) -> Value {
     let is_shared = |name: &str| pools.iter().filter(|pool| pool.config.name == name).count() > 1;
     let object = |found: &Found| {
@@ -77,7 +77,7 @@ fn vdev_json(vdev: &VdevView) -> (String, Value) {
     (vdev.name.clone(), object)
 }
 
-/// The pools that were imported, as the list of imported pools has them.
+/// The pools with these guids, as the list of imported pools describes them.
 ///
 /// # Errors
 /// That list cannot be read.
@@ -100,7 +100,7 @@ pub(super) fn imported(guids: &[Guid]) -> Result<Value, Failure> {
     Ok(json::envelope("zpool import", "pools", known.into_iter().map(object).collect()))
 }
 
-/// Lists what could be imported.
+/// Lists the pools that could be imported.
 pub(super) fn list(console: &mut Console, pools: &[Found]) -> Result<(), Failure> {
     for (i, found) in pools.iter().enumerate() {
         if i > 0 {
@@ -135,11 +135,11 @@ pub(super) fn list(console: &mut Console, pools: &[Found]) -> Result<(), Failure
     Ok(())
 }
 
-/// What is wrong with a pool, and what to do. Lines after the first begin with a tab.
+/// The problem of a pool, and the action against it. Lines after the first begin with a tab.
 struct Advice {
     status: Option<String>,
     action: String,
-    /// The number of the page that says more.
+    /// The number of the page of OpenZFS about the problem.
     message: Option<&'static str>,
 }
 
@@ -149,7 +149,7 @@ impl Advice {
     }
 }
 
-/// Where pages say more.
+/// The address of these pages, without the number.
 const LINK: &str = "https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-";
 const MISSING: &str = "One or more devices are missing from the system.";
 

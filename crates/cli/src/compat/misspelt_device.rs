@@ -19,7 +19,7 @@ const MESSAGES: [&str; 5] = [
     "Expected either a list of pools, or list of vdevs in \"",
 ];
 
-/// What the first word behind the name of the pool that is none of its devices probably should have been.
+/// The probable meaning of the first word behind the pool's name that is none of its devices.
 pub(crate) fn of_words(line: &str, words: &[String], around: &Surroundings) -> Option<String> {
     if around.visited || !MESSAGES.iter().any(|part| line.contains(part)) {
         return None;

@@ -332,12 +332,12 @@ type Holders<'a> = Vec<(&'a str, Vec<&'a str>)>;
 struct Granted<'a> {
     sets: BTreeMap<String, BTreeSet<&'a str>>,
     create: BTreeSet<&'a str>,
-    /// Of each user, group or everyone: what holds here, and what holds below.
+    /// For each user, group or everyone: the permissions on this dataset, and those on the datasets below.
     whose: BTreeMap<(u8, String), [BTreeSet<&'a str>; 2]>,
 }
 
 impl Granted<'_> {
-    /// What holds here, below, or in both.
+    /// The permissions that are granted on this dataset only, below it only, or in both places.
     fn of(&self, [here, below]: [bool; 2]) -> Holders<'_> {
         let mut holders = Vec::new();
         for ((_, who), [own, lower]) in &self.whose {
@@ -352,7 +352,7 @@ impl Granted<'_> {
     }
 }
 
-/// Where a grant holds: the heading of its section, its key in the JSON, and whether it holds here and below.
+/// The scopes of a grant: heading of the section, key in the JSON, and whether it is valid on the dataset and below.
 const SCOPES: [(&str, &str, [bool; 2]); 3] = [
     ("Local", "local", [true, false]),
     ("Descendent", "descendent", [false, true]),
@@ -377,7 +377,7 @@ fn granted(grants: &[Grant]) -> Granted<'_> {
     granted
 }
 
-/// Sections with their entries, only those that there are.
+/// The sections that have entries, with these entries.
 fn lines(grants: &[Grant]) -> Vec<String> {
     let granted = granted(grants);
     let mut lines = Vec::new();
@@ -399,7 +399,7 @@ fn lines(grants: &[Grant]) -> Vec<String> {
     lines
 }
 
-/// What is granted on the dataset `name`; `None` if nothing is.
+/// The grants on the dataset `name`, as JSON; `None` if there are none.
 fn as_json(name: &str, grants: &[Grant]) -> Option<Value> {
     let granted = granted(grants);
     let holder = |(who, names): &(&str, Vec<&str>)| match who.split_once(' ') {

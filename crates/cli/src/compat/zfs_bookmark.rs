@@ -43,7 +43,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
 /// Runs `zfs bookmark`.
 ///
 /// # Errors
-/// Usage, or why there is no new bookmark.
+/// The arguments are wrong, or the bookmark cannot be made.
 fn run(call: &Call, _: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let (source, name) = match call.args.operands.as_slice() {

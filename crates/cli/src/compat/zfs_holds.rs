@@ -94,7 +94,8 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `{"datasets":{"tank@monday":{"holds":{"keep":1795237913}}}}` in the frame of OpenZFS, which has no JSON for holds itself.
+/// `{"datasets":{"tank@monday":{"holds":{"keep":1795237913}}}}` in the envelope that OpenZFS gives its JSON. `zfs holds` of
+/// OpenZFS prints no JSON.
 fn as_json(rows: &[Row]) -> Value {
     let mut datasets = Map::new();
     for row in rows {

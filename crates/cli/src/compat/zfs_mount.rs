@@ -251,7 +251,7 @@ fn list(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
     rows.into_iter().try_for_each(|line| console.line(&line))
 }
 
-/// The line of a file system and its mount point; two where one would be longer than `width`.
+/// A file system and its mount point on one line, or on two lines if one would be longer than `width`.
 fn row(dataset: &str, point: &str, width: Option<usize>) -> Vec<String> {
     let line = format!("{dataset:<30}  {point}");
     match width {

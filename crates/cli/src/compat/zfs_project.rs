@@ -207,7 +207,7 @@ struct Job {
     task: Task,
     /// The project id.
     wanted: u64,
-    /// What is listed is an object for each file.
+    /// The list has a JSON object for each file.
     json: bool,
 }
 

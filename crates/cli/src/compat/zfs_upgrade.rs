@@ -159,7 +159,8 @@ fn upgrade_each(
     }
 }
 
-/// The file systems that can be upgraded, in the frame of OpenZFS, which has no JSON for them itself.
+/// The file systems that can be upgraded, as JSON in the envelope that OpenZFS gives its JSON. `zfs upgrade` of OpenZFS prints no
+/// JSON.
 fn as_json(old: &[(u64, String)]) -> Json {
     let object =
         |(version, name): &(u64, String)| (name.clone(), json!({ "name": name, "version": version }));
@@ -168,7 +169,7 @@ fn as_json(old: &[(u64, String)]) -> Json {
     all
 }
 
-/// What each version brought.
+/// The news of each version, from version 1 on.
 const VERSIONS: [&str; 5] = [
     "Initial ZFS filesystem version",
     "Enhanced directory entries",

@@ -227,7 +227,7 @@ pub(super) fn run(
     Ok(table::print(console.out(), &columns, &rows, options.scripted)?)
 }
 
-/// `{"datasets":{"tank/fs":{"name":"tank/fs","owners":[{"type":"POSIX User","name":"root",…}]}}}` in the frame of OpenZFS.
+/// `{"datasets":{"tank/fs":{"name":"tank/fs","owners":[{"type":"POSIX User","name":"root",…}]}}}` in the envelope of OpenZFS's JSON.
 fn as_json(call: &Call, dataset: &str, lines: &[Line], (fields, options): (&[Field], &Options)) -> Value {
     let raw = options.exact || options.json_int;
     let owner = |line: &Line| -> Value {

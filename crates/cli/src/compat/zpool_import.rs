@@ -205,7 +205,7 @@ fn none_available(call: &Typed<Options>, known: &[KnownPool], console: &mut Cons
     if why_none(call, known, true, console) { Err(Failure::Ended(1)) } else { Ok(()) }
 }
 
-/// Imports all pools that were found. Gives those that are imported now.
+/// Imports all pools that were found. Returns the pools that are imported now.
 fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Result<Vec<Guid>, Failure> {
     let Pools { known, mut found, wanted } = pools;
     let known = known.as_slice();
@@ -228,7 +228,7 @@ fn import_all(call: &Typed<Options>, pools: Pools, console: &mut Console) -> Res
     Ok(imported)
 }
 
-/// Imports the pool with a name or guid. Gives the one that is imported now.
+/// Imports the pool with a name or guid. Returns the pool that is imported now.
 fn import_named(
     call: &Typed<Options>,
     pools: &Pools,
@@ -387,7 +387,7 @@ fn why_none(call: &Typed<Options>, known: &[KnownPool], folders: bool, console: 
     named.filter(is_bad).count() > 0
 }
 
-/// Imports a pool that was found. Gives its guid, unless it was only said how that could be done.
+/// Imports a pool that was found. Returns its guid, or `None` if the command only printed how to import it.
 fn import_one(
     call: &Typed<Options>,
     found: &Found,
@@ -524,8 +524,8 @@ pub(super) fn mount_encrypted(call: &Call, name: &str, console: &mut Console) ->
     }
 }
 
-/// Starts missing servers of imported pools: those that died, or all after a reboot. Gives those that were started; `None` if
-/// none was missing. If the command says how the pools are to be opened, they are imported anew.
+/// Starts missing servers of imported pools: those that died, or all after a reboot. Returns the pools whose servers were
+/// started; `None` if none was missing. If the command has options for opening, the pools are imported again.
 fn resume(
     call: &Typed<Options>,
     pools: &[KnownPool],

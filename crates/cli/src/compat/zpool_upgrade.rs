@@ -198,10 +198,10 @@ pub(super) fn missing_features(session: &open::Session) -> Vec<&'static features
     wanted.into_iter().filter(missing).filter(|feature| !feature.no_upgrade).collect()
 }
 
-/// A pool: its name, its version, and the features that it could be given.
+/// A pool: its name, its version, and the features that could be enabled.
 type Standing = (String, u64, Vec<&'static features::Feature>);
 
-/// How all pools stand. Those that cannot be opened are complained about.
+/// The versions and features of all pools. Prints an error for each pool that cannot be opened.
 fn standing(call: &Typed<Options>, console: &mut Console) -> Result<Vec<Standing>, Failure> {
     let mut all = Vec::new();
     for usable in open::usable(call.around)? {
@@ -220,7 +220,8 @@ fn standing(call: &Typed<Options>, console: &mut Console) -> Result<Vec<Standing
     Ok(all)
 }
 
-/// What could be upgraded, or what there is, in the frame of OpenZFS, which has no JSON for it itself.
+/// Prints the pools that could be upgraded, or with `-v` all features and legacy versions. The JSON has the envelope that
+/// OpenZFS gives its JSON, although its `zpool upgrade` prints none.
 fn as_json(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
     if call.options.all || !call.args.operands.is_empty() {
         return Err(Failure::usage("-j can only be used without pools"));
@@ -250,7 +251,7 @@ fn as_json(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> 
     console.line(&json::envelope("zpool upgrade", "pools", pools).to_string())
 }
 
-/// What could be upgraded.
+/// Lists the pools that could be upgraded.
 fn upgradable(call: &Typed<Options>, console: &mut Console) -> Result<(), Failure> {
     let (mut legacy, mut lacking) = (Vec::new(), Vec::new());
     for (name, version, missing) in standing(call, console)? {

@@ -121,7 +121,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Goes into the folder `id`, whose path is the present one. Names before a damaged one are kept.
+    /// Enters the folder `id`, whose path is the present one. If a name is damaged, the names before it are kept.
     fn open(&mut self, id: ObjectId) -> Result<(), Unread> {
         self.entered.enter(id)?;
         let (mut items, mut done) = (Vec::new(), Ok(()));

@@ -189,8 +189,8 @@ pub fn main(
             return status;
         }
         Err(error) => {
-            // Help and version asked for go to standard output with status 0, mistakes to standard error with
-            // 2. A reader that went away needs no word.
+            // Help and version go to standard output with status 0 if the user asked for them; errors go to standard error
+            // with status 2. If the reader of the output is gone, nothing is printed.
             if let Err(failed) = error.print()
                 && !error.use_stderr()
                 && failed.kind() != std::io::ErrorKind::BrokenPipe

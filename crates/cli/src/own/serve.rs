@@ -59,7 +59,7 @@ pub fn run(
     })
 }
 
-/// The pool and what is mounted of it.
+/// The pool and its mounts, as JSON.
 fn as_json(name: &str, around: &Surroundings) -> Value {
     let all = open::mounted(around);
     let own = all.iter().filter(|mount| open::pool_of(&mount.dataset) == name);

@@ -137,8 +137,8 @@ impl Tree {
     }
 }
 
-/// The file systems below a place that is a whole dataset, with the number of levels from there; each before the one it is
-/// in.
+/// The file systems below a place that is a whole dataset, with the number of levels from there. Each comes before its
+/// parent.
 fn datasets_below(place: &PoolPath, pools: &Pools) -> Result<Vec<(PoolPath, usize)>, Failure> {
     if place.path.iter().any(|byte| !b"/.".contains(byte)) {
         return Ok(Vec::new());

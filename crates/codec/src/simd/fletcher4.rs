@@ -17,7 +17,7 @@ pub(crate) fn best(data: &[u8]) -> Checksum {
         // SAFETY: the instructions are there.
         unsafe { avx512(data) }
     } else if is_x86_feature_detected!("avx2") {
-        // SAFETY: the instructions are there.
+        // SAFETY: the processor has these instructions.
         unsafe { avx2(data) }
     } else {
         fletcher4_from([0; 4], data, u32::from_le_bytes)

@@ -93,8 +93,8 @@ impl Property {
         }
     }
 
-    /// Shows a value; `raw` gives the exact numbers of `-p`. Dates come back as seconds: what a clock on
-    /// the wall says is known to the caller (see [`Form::Date`]).
+    /// The value as text; with `raw`, the exact numbers of `-p`. Dates are returned in seconds, because only the caller knows
+    /// the time zone (see [`Form::Date`]).
     pub fn format_value<'a>(&self, value: &'a Value, raw: bool) -> Cow<'a, str> {
         match (value, self.kind) {
             (Value::Text(text), _) if text.is_empty() => Cow::Borrowed("-"),

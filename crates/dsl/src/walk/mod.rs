@@ -44,7 +44,7 @@ pub struct Root {
     pub name: String,
     /// Pointer to the objset's root block.
     pub ptr: BlockPtr,
-    /// Blocks born at or before belong to an earlier snapshot.
+    /// Blocks born at or before this txg belong to an earlier snapshot.
     pub since: Txg,
     /// How far it was freed.
     pub freed: Option<Mark>,

@@ -323,7 +323,7 @@ impl Header {
         Ok(Growth { old, new, shift: self.shift + 1 })
     }
 
-    /// Makes the new table of `growth` the table. Its old blocks are then to be freed.
+    /// Puts the new table of `growth` in place of the old one. The caller frees the old blocks afterwards.
     pub fn finish_growth(&mut self, growth: &Growth) {
         assert_eq!(growth.shift, self.shift + 1, "a table doubles one step at a time");
         self.table_blk = growth.new.start;

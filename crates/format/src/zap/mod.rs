@@ -81,7 +81,7 @@ pub fn int_key(number: u64) -> String {
 /// The number that [`int_key`] made `name` from.
 ///
 /// # Errors
-/// [`Corrupt`] when it is no such name.
+/// [`Corrupt`] if `name` is no number in this form.
 pub fn parse_int_key(name: &[u8]) -> Result<u64, Corrupt> {
     let digits = core::str::from_utf8(name).ok().filter(|text| !text.starts_with('+'));
     let number = digits.and_then(|text| u64::from_str_radix(text, 16).ok());

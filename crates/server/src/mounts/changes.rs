@@ -15,13 +15,13 @@ use crate::plan::{CanMount, MOUNTED, Overrides, Plan, Target};
 /// The kind of change that a command makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The mount points: file systems that inherit from the top one move with it.
+    /// The mount points. File systems that inherit from the topmost dataset move with it.
     Mountpoint,
-    /// Whether the top one may be mounted.
+    /// Whether the topmost dataset may be mounted.
     CanMount,
-    /// The names of all.
+    /// The names of all datasets.
     Name,
-    /// What the top one holds.
+    /// The contents of the topmost dataset.
     Contents,
 }
 

@@ -154,7 +154,7 @@ impl Server {
 fn note_devices(live: &Live, commands: &dyn Commands, noted: &mut Option<BTreeSet<u64>>) {
     let Ok(pool) = live.pool() else { return };
     let open: BTreeSet<u64> = pool.leaves().map(|leaf| leaf.guid).collect();
-    // A list from before this server may name a missing device better than its label does.
+    // A list from an earlier server may have a better path of a missing device than the labels have.
     let is_new = match noted {
         Some(noted) => *noted != open,
         None => pool.info().config.tree.leaves().all(|leaf| open.contains(&leaf.guid.0)),

@@ -82,7 +82,7 @@ pub struct Metaslab {
     /// Last txg that allocated here since import.
     last_alloc: Option<Txg>,
     pending: Vec<(Txg, Pending)>,
-    /// Frees that were taken, by the txg that freed; not reusable yet.
+    /// Freed segments by the txg that freed them. They cannot be reused yet.
     freed: Vec<(Txg, Segments)>,
 }
 

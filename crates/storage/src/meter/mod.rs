@@ -225,7 +225,7 @@ impl ReadUnderWay<'_> {
     }
 }
 
-/// A disk that counts.
+/// A disk that counts its requests.
 #[derive(Debug)]
 pub(crate) struct Metered {
     pub(crate) disk: Arc<dyn Disk>,

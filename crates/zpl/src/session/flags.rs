@@ -12,9 +12,9 @@ const FORBID_WRITES: u64 = pflags::IMMUTABLE | pflags::APPENDONLY | pflags::READ
 /// A change of flags and of the project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlagChange {
-    /// The flags that it is about.
+    /// The flags that the change can set or clear.
     pub known: u64,
-    /// Those of them that are to be set; the others are to be cleared.
+    /// The flags of `known` to set. The others of `known` are cleared.
     pub flags: u64,
     /// The new project.
     pub projid: Option<u64>,

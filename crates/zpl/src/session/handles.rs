@@ -145,7 +145,7 @@ impl Handles {
         self.dropping.store(dropping, Ordering::Release);
     }
 
-    /// Releases `id` this many times. Returns whether the front end does not hold it any more.
+    /// Releases `id` `count` times. Returns whether the front end holds it no longer.
     pub(crate) fn release(&self, fs: &Filesystem, id: ObjectId, count: u64) -> bool {
         let forgotten = {
             let mut shard = self.shard(id);
@@ -169,7 +169,7 @@ impl Handles {
         true
     }
 
-    /// Objects that the front end holds, without the ones that are being handed out now.
+    /// Number of objects that the front end holds, without those that are just being handed out.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.count.load(Ordering::Acquire)

@@ -112,7 +112,7 @@ impl Bed {
         Bed::made(Form { size, casesensitivity, normalization, ..Form::USUAL }, seed, properties)
     }
 
-    /// One on a disk with sectors of `1 << ashift` bytes.
+    /// A bed on a disk with sectors of `1 << ashift` bytes.
     pub fn with_sectors(ashift: u32, seed: u64, properties: &[(&str, u64)]) -> Bed {
         Bed::made(Form { ashift, ..Form::USUAL }, seed, properties)
     }

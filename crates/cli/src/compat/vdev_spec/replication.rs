@@ -23,7 +23,7 @@ struct Level {
     devices: usize,
 }
 
-/// The uneven parts of a layout, a line each.
+/// The differences between the vdevs of a layout, one line for each.
 pub(in crate::compat) fn uneven(spec: &Spec) -> Vec<String> {
     let mut lines = Vec::new();
     let mut last: Option<Level> = None;

@@ -1,4 +1,5 @@
-//! `zpool iostat -j`: an object for each round, in the frame of OpenZFS, which has no JSON for it itself.
+//! `zpool iostat -j`: an object for each round, in the envelope that OpenZFS gives its JSON. `zpool iostat` of OpenZFS
+//! prints no JSON.
 
 use std::iter::Peekable;
 use std::slice;
@@ -10,7 +11,7 @@ use super::{Line, Report, Table};
 use crate::json;
 
 impl Report {
-    /// What a round has to tell: the pools with their figures, and their vdevs if these were asked for.
+    /// The figures of one round: of the pools, and of their vdevs if the user asked for them.
     pub(super) fn as_json(&self, tables: &[Table]) -> Value {
         let mut pools = Map::new();
         for Table { pool, since, lines } in tables {
@@ -31,7 +32,7 @@ impl Report {
         json::envelope("zpool iostat", "pools", pools)
     }
 
-    /// The vdevs at this depth, each with those below it.
+    /// The vdevs at this depth, each with the vdevs below it.
     fn nested(
         &self,
         rest: &mut Peekable<slice::Iter<'_, (Line, Counted)>>,

@@ -60,7 +60,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// How much room it takes with columns of this width, with the gap before each.
+    /// Characters that the group takes with columns of this width and the gap before each.
     pub fn room(&self, width: usize) -> usize {
         let names = self.names.iter().map(|name| name.len().max(width) + GAP);
         names.sum::<usize>().max(self.title.len() + GAP)
@@ -98,7 +98,7 @@ const QUEUES: [Group; 7] = [
     group("rebuildq_write", QUEUE),
 ];
 
-/// The groups that a narrow terminal does without, the least important first.
+/// The groups that are left out on a narrow terminal, the least important first.
 const RANK: [&str; 15] = [
     "rebuildq_write",
     "rebuild",
@@ -124,12 +124,12 @@ pub struct Columns {
     pub latency: bool,
     /// `-q`.
     pub queues: bool,
-    /// Titles of groups that the terminal is too narrow for.
+    /// Titles of the groups that are left out because the terminal is too narrow.
     pub left_out: Vec<&'static str>,
 }
 
 impl Columns {
-    /// All groups that were asked for.
+    /// All groups for which the user asked.
     fn asked(&self) -> impl Iterator<Item = &'static Group> + use<> {
         let when = |wanted: bool, groups: &'static [Group]| if wanted { groups } else { &[] };
         USUAL.iter().chain(when(self.latency, &LATENCY)).chain(when(self.queues, &QUEUES))
@@ -144,7 +144,7 @@ impl Columns {
         self.groups().map(|group| group.names.len()).sum()
     }
 
-    /// The same without the groups that make the table wider than `room`, with columns of this width.
+    /// Leaves out groups until the table, with columns of this width, is no wider than `room`.
     #[must_use]
     pub fn within(mut self, room: usize, width: usize) -> Columns {
         for title in RANK {

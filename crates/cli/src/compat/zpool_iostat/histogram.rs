@@ -8,13 +8,13 @@ use crate::json;
 use crate::messages::Failure;
 use crate::out::Console;
 
-/// Whose histogram it is, and how much room there is for it.
+/// The subject of a histogram, and the room for printing it.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     pub name: &'a str,
-    /// How wide the column of names is.
+    /// Width of the column of names.
     pub name_width: usize,
-    /// Columns of the terminal; `None` for as many as it takes.
+    /// Columns of the terminal; `None` if the width is unlimited.
     pub room: Option<usize>,
 }
 
@@ -30,7 +30,7 @@ pub enum Histogram {
 const READ_WRITE: &[&str] = &["read", "write"];
 const KINDS: &[&str] = &["ind", "agg"];
 
-/// Groups without a title are columns of their own: what they wait for is only their queue.
+/// A group without a title is one column of its own: its operations wait only in their queue.
 const LATENCY: [Group; 7] = [
     Group { title: "total_wait", names: READ_WRITE },
     Group { title: "disk_wait", names: READ_WRITE },
@@ -66,7 +66,7 @@ impl Histogram {
         }
     }
 
-    /// How many groups fit into `room` with columns of this width. The last ones matter least.
+    /// The number of groups that fit into `room` with columns of this width. The last groups matter least.
     fn fitting(self, room: Option<usize>, width: usize) -> usize {
         let mut left = room.unwrap_or(usize::MAX);
         let fits = |group: &&Group| {
@@ -78,7 +78,7 @@ impl Histogram {
         self.groups().iter().take_while(fits).count().max(1)
     }
 
-    /// The rows by what a bucket holds, and by group and name.
+    /// The counts by bucket, group and name.
     pub fn object(self, times: &IoTimes, look: Look, as_int: bool) -> Map<String, Value> {
         let row = |(label, counts): (String, Vec<u64>)| {
             let mut counts = counts.iter();
@@ -119,7 +119,7 @@ impl Histogram {
         }
     }
 
-    /// Prints the histogram of one pool or vdev, with as many columns as fit into `room`. Gives the names of the others.
+    /// Prints the histogram of one pool or vdev, with as many columns as fit into `room`. Returns the names of the others.
     ///
     /// # Errors
     /// Standard output is gone.

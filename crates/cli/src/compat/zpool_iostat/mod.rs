@@ -122,9 +122,9 @@ struct Line {
     depth: usize,
     space: Option<Space>,
     leaves: Vec<u64>,
-    /// That of a vdev.
+    /// The class of a vdev.
     class: Option<Class>,
-    /// It is a class of vdevs, of which nothing is counted.
+    /// The line is the heading of a class of vdevs, for which nothing is counted.
     heading: bool,
 }
 
@@ -179,7 +179,7 @@ struct Report {
     as_int: bool,
     /// All columns, also on a narrow terminal.
     wide: bool,
-    /// People were told which columns are left out.
+    /// The user was told which columns are left out.
     has_told: Cell<bool>,
 }
 
@@ -429,7 +429,7 @@ impl Report {
         Ok(())
     }
 
-    /// Says once which columns the terminal is too narrow for.
+    /// Prints once which columns are left out because the terminal is too narrow.
     fn tell_left_out(&self, console: &mut Console, left_out: &[&str]) {
         if !left_out.is_empty() && !self.has_told.replace(true) {
             console.explain(&format!("too narrow for {}: --wide shows all columns", left_out.join(", ")));

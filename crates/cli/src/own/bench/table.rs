@@ -85,7 +85,7 @@ pub fn print(console: &mut Console, table: &Table) -> Result<(), Failure> {
     console.line("")?;
     console.line(&table.title)?;
     let width = console.columns();
-    // A long text in the last of two columns continues below itself.
+    // A long text in the last of two columns continues on the next line of this column.
     let indent = match &table.columns[..] {
         [_, _] => table.rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0) + 2,
         _ => 0,

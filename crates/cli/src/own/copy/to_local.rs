@@ -286,7 +286,7 @@ fn replaceable(dir: &Folder, at: &OwnedFd, name: &[u8], kind: FileKind) -> Resul
     match folder::look(at, name) {
         Ok(there) if made.contains(&FileId::from(&there)) => Err(made_twice()),
         Ok(there) => keeps_place(&there, kind).map_or(Ok(()), Err),
-        // It went away meanwhile.
+        // It was removed meanwhile.
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(writing(error)),
     }

@@ -23,7 +23,7 @@ use crate::own::child::{Zfs, not_started, said};
 const MAKER: &str = "backup";
 /// What `zfs receive` says of a destination that is no longer what was sent to it.
 const CHANGED: &str = "has been modified";
-/// What `zfs receive` says of a pool without room.
+/// The error of `zfs receive` for a pool without room.
 const FULL: &str = "out of space";
 /// What `zfs send` says of a token whose snapshot was destroyed, or whose name another one has now.
 const GONE: &str = "no longer";
@@ -166,7 +166,7 @@ fn verify_chain(chain: &Chain, top: &Path, with_json: bool, console: &mut Consol
 /// A snapshot that is at its destination.
 struct Done<'a> {
     sent: &'a Existing,
-    /// What the increment started from; `None` for a full stream, and for what was there before.
+    /// The base of the increment; `None` for a full stream, and for snapshots that were there before.
     from: Option<&'a Existing>,
     to: String,
     /// Bytes of the stream; `None` where none was written to a file.
@@ -505,7 +505,7 @@ fn is_cut(failure: &Failure) -> bool {
     *failure == Failure::Ended(1) || CUT.iter().any(|words| has_line(failure, words))
 }
 
-/// What makes `to` a destination for increments from `base` again.
+/// Advice: how `to` becomes a destination for increments from `base` again.
 fn give_up(to: &str, base: &Existing) -> String {
     let base = base.name();
     format!(

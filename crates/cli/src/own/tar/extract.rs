@@ -28,7 +28,7 @@ const PIECE: usize = 1 << 20;
 const BUFFER: usize = 256 << 10;
 /// Permission bits of folders that no member describes.
 const FOLDER_MODE: u32 = 0o755;
-/// Names on the way to a member at most.
+/// Maximal number of names in the path of a member.
 const DEPTH_MAX: usize = 4096;
 
 /// Carries out `tar -x`. Returns the exit status.
@@ -86,7 +86,7 @@ pub fn run(tar: &Tar, around: &Surroundings, console: &mut Console) -> Result<u8
     unpacked.tell(tar, false, console).map(|()| 0)
 }
 
-/// What was unpacked, for `--json`.
+/// Counts of the unpacked members, for `--json`.
 #[derive(Default)]
 struct Unpacked {
     files: u64,
@@ -112,7 +112,7 @@ impl Unpacked {
         }
     }
 
-    /// The summary, which has the names of that of `cp`.
+    /// Prints the summary with `--json`. Its keys are those of the summary of `cp`.
     fn tell(&self, tar: &Tar, stopped: bool, console: &mut Console) -> Result<(), Failure> {
         let Unpacked { files, directories, symlinks, others, hard_links, bytes, errors } = self;
         if !tar.json {

@@ -43,7 +43,7 @@ fn a_range_past_the_end_is_an_error_and_the_file_does_not_grow() {
 }
 
 /// An image of 1 MiB with two partitions of 256 KiB in an MBR, from sector 63 and from the sector behind it. The first
-/// does not begin at a page, and both share one.
+/// does not begin at the start of a page, and one page contains parts of both.
 fn parted() -> (tempfile::NamedTempFile, [u64; 2]) {
     let image = file(1 << 20);
     let mut mbr = vec![0; 512];
