@@ -21,7 +21,7 @@ use crate::{open, state};
 /// The server that holds the pool `name`, if one does.
 ///
 /// # Errors
-/// The socket belongs to something that cannot be used.
+/// The program behind the socket cannot be used.
 pub fn server_of(name: &str, around: &Surroundings) -> Result<Option<Client>, Failure> {
     if around.live().is_some_and(|live| live.name() == name) {
         return Ok(None);

@@ -364,7 +364,7 @@ pub fn columns_of(file: &(impl AsFd + IsTerminal)) -> Option<usize> {
     file.is_terminal().then(columns).map(|columns| if columns == 0 { USUAL_COLUMNS } else { columns })
 }
 
-/// Text on its way out.
+/// A writer to `to` that makes text [`harmless`] if `to` is a terminal.
 struct Shown<W> {
     to: W,
     terminal: bool,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use bed::{Bed, Done};
 use serde_json::{Value, json};
 
-/// The one object that a command prints, in the frame of OpenZFS.
+/// The one object that a command prints, in the envelope of OpenZFS's JSON.
 fn framed(bed: &Bed, words: &[&str]) -> Value {
     let all = bed.run(words).objects();
     let [object] = all.as_slice() else { panic!("{words:?}: {all:?}") };

@@ -41,7 +41,7 @@ pub enum TokenError {
 pub struct SendFlags {
     /// `-L`: blocks above 128 KiB stay whole.
     pub large_blocks: bool,
-    /// `-e`: blocks that lie in their pointer are sent so.
+    /// `-e`: blocks that lie in their pointer are sent in this form.
     pub embedded: bool,
     /// `-c`: data as it lies on disk.
     pub compressed: bool,

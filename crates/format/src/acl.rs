@@ -251,7 +251,7 @@ impl PosixAcl {
         PosixAcl::new(entries)
     }
 
-    /// An ACL of `entries`, which may be none.
+    /// An ACL of `entries`. There may be no entries.
     ///
     /// # Errors
     /// [`Corrupt`] when entries are out of order, twice or missing.

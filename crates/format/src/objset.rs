@@ -33,7 +33,7 @@ const GROUP_USED_AT: usize = 0x600;
 const PROJECT_USED_AT: usize = 0x800;
 const KNOWN_END: usize = 0xa00;
 
-/// Places of dnodes, including those that only longer blocks have.
+/// Byte offsets of the dnodes in the block, including those that only longer blocks have.
 pub(crate) const DNODES_AT: [usize; 4] = [0, USER_USED_AT, GROUP_USED_AT, PROJECT_USED_AT];
 /// The bytes that are words: the ZIL header, the type and the flags.
 pub(crate) const WORDS: core::ops::Range<usize> = ZIL_HEADER_AT..PORTABLE_MAC_AT;

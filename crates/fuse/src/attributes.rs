@@ -141,7 +141,7 @@ mod tests {
             UNIX_EPOCH - Duration::from_secs(7) + half
         );
         assert_eq!(from_request(UNIX_EPOCH + half), Time { secs: 0, nanos: 500_000_000 });
-        // The time that fuser makes of −7 s and half a second forward.
+        // fuser decodes −7 s and half a second forward as this time.
         let request = UNIX_EPOCH - Duration::from_secs(7) - half;
         assert_eq!(from_request(request), Time { secs: -7, nanos: 500_000_000 });
     }

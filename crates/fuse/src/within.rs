@@ -79,7 +79,7 @@ impl Within {
         let (mut left, mut quiet, mut looks) = (u64::MAX, 0, 0);
         let is_unused =
             || own.session.handles().is_empty() && own.trees.is_empty() && snapshots.are_forgotten();
-        // The kernel reports what it forgets in its own time.
+        // The kernel reports forgotten nodes at times of its own choice.
         while !self.parent.trees.take_out(covered.dir(), is_unused) {
             let now = own.session.handles().len() + snapshots.open_count() as u64;
             // Messages of programs may delay the kernel's messages about forgotten nodes.

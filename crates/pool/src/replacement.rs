@@ -20,9 +20,9 @@ pub(crate) enum Joins {
     Spare,
 }
 
-/// Key of a leaf that is a hot spare.
+/// Key in the config of a leaf that is a hot spare.
 pub(crate) const IS_SPARE: &str = "is_spare";
-/// Key of a leaf that stays when it is resilvered, in the place of a spare or as a spare.
+/// Key in the config of a leaf that stays after its resilver, in the place of a spare or as a spare.
 pub(crate) const UNSPARE: &str = "unspare";
 /// Suffix of the path of a device that is replaced by a device at the same path.
 pub(crate) const OLD: &[u8] = b"/old";

@@ -15,7 +15,7 @@ pub const TYPE: &str = "fuse.zfs";
 pub struct Mounted {
     /// The dataset.
     pub dataset: String,
-    /// Where.
+    /// The mount point.
     pub point: PathBuf,
     /// Uid of the user who mounted it, if the kernel shows it.
     pub user: Option<u32>,

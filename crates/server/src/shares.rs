@@ -346,7 +346,7 @@ impl Shares {
         }
         let other = OTHER_PORTS + (pool.guid().0 % OTHER_PORTS_COUNT) as u16;
         let port = match self.files.listen(loopback(self.files.port())) {
-            // Another pool's server, or that of the system.
+            // The server of another pool, or of the system, uses the port.
             Err(StartError::InUse(_)) => self.files.listen(loopback(other))?,
             port => port?,
         };

@@ -15,7 +15,7 @@ use crate::model::{DIRECTORY_MODE, FILE_MODE, LINK_MODE, Model};
 use crate::tree::Tree;
 
 /// A sync of the story: after operation `done` of the script the pool holds `tree`. A cut between `began` and
-/// `done` leaves that, or what the mark before holds.
+/// `done` leaves this tree or that of the mark before.
 #[derive(Clone)]
 pub struct Mark {
     /// Operations in the script when the sync began.

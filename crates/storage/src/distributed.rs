@@ -137,7 +137,7 @@ impl<'a> Ways<'a> {
         for (at, len) in self.parts(leaf, offset, rest.len() as u64) {
             let (part, behind) = rest.split_at_mut(len as usize);
             let mut holders = self.holders(leaf, at);
-            // The devices that have everything come first.
+            // Devices that have all data come first.
             holders.sort_by_key(Holder::is_behind);
             let mut read = None;
             for holder in &holders {

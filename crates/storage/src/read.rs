@@ -70,7 +70,7 @@ impl Storage {
         replicas.into_iter()
     }
 
-    /// As [`Storage::replicas_of`], the one that can be read soonest first.
+    /// As [`Storage::replicas_of`], sorted: the replica that can be read soonest comes first.
     pub(crate) fn replicas_by_load(&self, dva: &Dva, birth: Txg) -> Vec<usize> {
         let mut replicas: Vec<usize> = self.replicas_of(dva, birth).collect();
         if let Ok(top) = self.vdevs().top_of(dva) {

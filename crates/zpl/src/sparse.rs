@@ -51,7 +51,7 @@ impl Filesystem {
         let found = match what {
             Seek::Data => object.next_block(first)?,
             Seek::Hole => {
-                // The end of the file is a hole, however many blocks the object claims behind it.
+                // A hole begins at the end of the file, even if the object has blocks behind it.
                 let (mut blkid, end) = (first, znode.size.div_ceil(block));
                 let mut trail = dmu::Trail::default();
                 while blkid < end && object.next_block_on(blkid, &mut trail)? == Some(blkid) {

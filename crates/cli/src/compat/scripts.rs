@@ -144,7 +144,8 @@ fn check_allowed() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where scripts are looked for, in order: absolute, since a pool's server is elsewhere.
+/// The folders in which scripts are looked for, in order. The paths are absolute, because a pool's server has another
+/// working directory.
 fn folders() -> Vec<PathBuf> {
     let all: Vec<PathBuf> = match std::env::var_os("ZPOOL_SCRIPTS_PATH") {
         Some(path) => std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()).collect(),

@@ -398,7 +398,8 @@ impl PoolView {
         self.aux().is_ok_and(|all| all.iter().any(lost))
     }
 
-    /// Top-level vdevs with all below them, and behind them what stands beside the tree: all that is shown, by class.
+    /// All vdevs that are shown, by class: top-level vdevs with those below them, then the devices beside the tree (caches,
+    /// spares).
     pub fn shown(&self, naming: Naming) -> Vec<VdevView> {
         self.with_aux(self.tree(naming), naming)
     }

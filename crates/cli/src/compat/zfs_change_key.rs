@@ -124,7 +124,7 @@ fn words(error: &Error) -> Failure {
     }
 }
 
-/// Whether the key of the parent can be taken.
+/// The change to the key of the parent, if that is possible.
 fn inherited(pool: &Pool, name: &str, encryption: &Encryption) -> Result<KeyChange, Failure> {
     if encryption.root != name {
         return Err(words(&KeyError::NotItsRoot.into()));

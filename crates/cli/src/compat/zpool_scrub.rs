@@ -71,7 +71,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
     })
 }
 
-/// How often the state of a pool that a server holds is looked at.
+/// Interval at which the state of a pool in a server is read.
 const GLANCE: Duration = Duration::from_millis(250);
 
 /// Runs `zpool scrub`.

@@ -258,7 +258,8 @@ fn parsed(words: impl Iterator<Item = OsString>, width: usize) -> Result<Cenote,
     Cenote::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// The words of a command line for a server, which does not know what this terminal takes.
+/// The words of a command line for a server, which does not know this terminal: `cp` gets `--no-progress` if the terminal
+/// cannot show progress.
 fn plainly(command: &Command, words: &[OsString]) -> Vec<OsString> {
     let mut words = words.to_vec();
     if matches!(command, Command::Cp(cp) if !cp.no_progress) && out::is_dumb() {

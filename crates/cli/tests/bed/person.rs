@@ -39,7 +39,7 @@ impl Person {
         command.output().expect("it starts").into()
     }
 
-    /// Whether another program succeeds in their name.
+    /// Whether another program succeeds when this user runs it.
     pub fn can(&self, words: &[&str]) -> bool {
         self.does(words).status == 0
     }

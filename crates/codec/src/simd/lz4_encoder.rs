@@ -16,9 +16,9 @@ const MATCH_MIN: usize = 4;
 const LITERALS_LAST: usize = 5;
 const START_LAST: usize = 12;
 const DISTANCE_MAX: usize = 65_535;
-/// Below this size, positions that matches begin at fit into 16 bits, and the table has twice the slots.
+/// Below this size, the positions at which matches begin fit into 16 bits, and the table has twice as many slots.
 const SMALL: usize = (64 << 10) + START_LAST - 1;
-/// After so many misses (as a power of two) the search takes longer steps.
+/// log2 of the number of misses after which the search takes longer steps.
 const PATIENCE: u32 = 6;
 /// Literals are copied in pieces of this many bytes when there is room.
 const WIDE: usize = 16;

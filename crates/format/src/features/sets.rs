@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(names("openzfs-2.2").len(), 39);
         assert_eq!(names("openzfs-2.3").len(), 44);
         assert_eq!(names("openzfs-2.4").len(), 47);
-        // The numbers of names in the files of OpenZFS 2.1.11.
+        // How many names the files of OpenZFS 2.1.11 list.
         for (name, size) in [
             ("grub2", 11),
             ("2018", 11),

@@ -95,7 +95,7 @@ impl Outline {
 }
 
 impl Record {
-    /// Decodes the record at the start of `raw`; also returns its bytes.
+    /// Decodes the record at the start of `raw`. Also returns the bytes of the record.
     ///
     /// # Errors
     /// [`Corrupt`] for short input, an unknown type, or fields that do not fit the record's length.

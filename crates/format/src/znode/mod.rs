@@ -141,7 +141,7 @@ impl Znode {
                 znode.others.push((number, value));
                 continue;
             };
-            // A known name has its known length: `Registry::decode` saw to it.
+            // The length of a known attribute is right: `Registry::decode` checked it.
             let word = |i| ByteOrder::Little.word(&value, i);
             let time = || Time { secs: word(0) as i64, nanos: word(1) };
             seen |= 1 << attribute as u16;

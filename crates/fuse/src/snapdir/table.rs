@@ -129,8 +129,8 @@ impl State {
         taken
     }
 
-    /// If too many snapshots are open, the name of the one that was not entered for the longest time. It then counts as
-    /// the latest. So if a program uses it, it stays, and others are asked for first.
+    /// If too many snapshots are open, the name of the one that was not entered for the longest time. From then on it
+    /// counts as the one entered last. So if a program uses it and it stays open, the next calls return others first.
     pub(crate) fn too_many(&mut self) -> Option<(SnapshotKey, Vec<u8>)> {
         if self.open.len() <= OPEN_MAX {
             return None;

@@ -26,9 +26,9 @@ const NOTES_MAX: usize = 64 << 10;
 /// A change that is not durable yet.
 #[derive(Clone, Debug)]
 pub enum Note {
-    /// It can be told at once.
+    /// The record is complete and can be written at once.
     Done(Box<Body>),
-    /// Data was written: it is read again when it is needed.
+    /// Data was written. It is read again when the record is written.
     Data {
         /// The file.
         object: ObjectId,

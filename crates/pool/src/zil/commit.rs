@@ -34,8 +34,8 @@ const SYNC_SHARE: u64 = 4;
 const EARLY_MAX: u64 = 64 << 20;
 /// A write is split between two blocks only if so many bytes of its data fit into the first.
 const SPLIT_MIN: usize = 1 << 10;
-/// It is split where one of these units of its object ends. A crash may leave the first part alone, and programs that use a
-/// volume expect of a disk that a sector is old or new after a power cut.
+/// A write is split where one of these units of its object ends. After a crash perhaps only the first part is there, and
+/// programs on a volume expect that a sector is completely old or completely new after a power cut.
 const SPLIT_UNITS: [u64; 2] = [4096, 512];
 
 /// Bytes of a write at `offset` that go into a block with room for `room` bytes of it.

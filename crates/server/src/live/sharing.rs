@@ -70,7 +70,7 @@ impl Live {
         }
         self.system.set_unshared(None, protocol, true);
         if let Ok(pool) = self.pool() {
-            // Nothing is shared, so nothing can fail to be.
+            // Nothing is to be shared, so this cannot fail.
             self.system.look(&self.name, self.wanted_of_system(&pool, &self.name));
         }
     }

@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Locks `len` bytes from `start`, for this open file alone or together with other readers. `false`: another open file
-/// has a lock there.
+/// Locks `len` bytes from `start`, for this open file alone or together with other readers. Returns `false` if another
+/// open file has a lock there.
 ///
 /// # Errors
 /// The file system has no such locks; the range is none.

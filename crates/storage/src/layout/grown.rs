@@ -82,7 +82,7 @@ impl Grown {
         Raidz { width: newest.width - u64::from(self.is_settling), ..newest }
     }
 
-    /// How the vdev was spread when it was made.
+    /// The layout of the vdev when it was created.
     #[must_use]
     pub fn original(&self) -> Raidz {
         Raidz { width: self.newest().width - self.since.len() as u64, ..self.now }

@@ -130,7 +130,7 @@ impl<T> RankedRwLock<T> {
     }
 }
 
-/// The guard of a lock that was tried; `None` if another thread holds it.
+/// The guard after an attempt to take a lock; `None` if another thread holds the lock.
 fn taken<G>(tried: TryLockResult<G>) -> Option<G> {
     match tried {
         Ok(guard) => Some(guard),

@@ -38,7 +38,7 @@ pub(super) fn read(device: &Device) -> Option<Ring> {
 fn walk(device: &Device, ring: &Ring) -> Vec<(LogPtr, LogBlock)> {
     let mut blocks: Vec<(LogPtr, LogBlock)> = Vec::new();
     let [mut next, mut after] = ring.newest;
-    // Each log block is somewhere else on the device, so a chain that is longer goes in circles.
+    // Each log block has its own place on the device, so a longer chain would be a circle.
     let most = (device.end - device.start) / device.sector;
     while is_valid(device, ring, &next) && (blocks.len() as u64) < most {
         let Some(block) = read_block(device, &next) else { break };

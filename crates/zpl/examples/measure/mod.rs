@@ -29,7 +29,7 @@ pub struct Took {
 impl Took {
     pub const FOREVER: Took = Took { seconds: f64::MAX, cpu_seconds: f64::MAX, others: 0.0 };
 
-    /// The better of both in time and in processor time.
+    /// The shorter of both times, and the shorter of both processor times.
     pub fn best(self, other: Took) -> Took {
         let (quick, cpu) = (self.seconds <= other.seconds, self.cpu_seconds.min(other.cpu_seconds));
         Took { cpu_seconds: cpu, ..if quick { self } else { other } }

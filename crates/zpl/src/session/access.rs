@@ -13,7 +13,7 @@ pub struct Opening {
     pub writes: bool,
     /// Every write goes to the end.
     pub appends: bool,
-    /// Its reads leave no access time (`O_NOATIME`).
+    /// Reads do not change the access time (`O_NOATIME`).
     pub is_quiet: bool,
 }
 

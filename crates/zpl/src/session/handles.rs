@@ -175,7 +175,7 @@ impl Handles {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whether it holds none.
+    /// Whether the front end holds no object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -56,7 +56,7 @@ impl Screen {
         self.bar.set_message(what);
     }
 
-    /// Takes everything off the screen.
+    /// Removes the display from the screen.
     pub fn finish(self) {
         self.bar.finish_and_clear();
     }

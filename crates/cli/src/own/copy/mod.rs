@@ -396,7 +396,7 @@ fn transfer<S: Sink>(
                 }
             });
             if outside.is_some() {
-                // It ends when all is counted, or is too much to be waited for.
+                // The wait ends when all is counted, or when counting takes too long.
                 let _ = known.recv_timeout(COUNTING);
             }
         }

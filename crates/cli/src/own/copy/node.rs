@@ -134,7 +134,7 @@ impl Local {
         Ok((file.into(), facts))
     }
 
-    /// The directory that it is.
+    /// Opens this node as a directory.
     fn enter(&self) -> Result<Arc<Folder>, CopyError> {
         match &self.name[..] {
             b"" => Ok(self.folder.clone()),

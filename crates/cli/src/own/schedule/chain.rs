@@ -311,7 +311,7 @@ fn about(verb: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::refused(format!("cannot {verb} '{}': {}", path.display(), io_words(error)))
 }
 
-/// Writes a file that is on disk afterwards; gives its length and its SHA-256.
+/// Writes a file and syncs it to disk. Returns its length and its SHA-256.
 fn write(source: &mut dyn Read, path: &Path) -> io::Result<(u64, String)> {
     let mut out = File::create(path)?;
     let done = copy(source, |piece| out.write_all(piece))?;

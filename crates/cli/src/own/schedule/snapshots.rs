@@ -81,7 +81,7 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
     for (dataset, mut ours) in there {
         ours.retain(|one| is_ours(one) || args.prune && is_sent(one));
         let mut times: Vec<i64> = ours.iter().map(|one| one.created).collect();
-        // The new snapshot takes its place in the policy, also one that would be made.
+        // The policy also counts the new snapshot, including one that a dry run would make.
         let is_made = made.iter().any(|full| full.split_once('@').is_some_and(|(of, _)| of == dataset));
         times.extend(is_made.then_some(now));
         tell_later(&dataset, times.iter().filter(|created| **created > now).count(), console);
