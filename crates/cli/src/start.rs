@@ -23,8 +23,8 @@ pub fn log_of(pool: &str) -> PathBuf {
     state::state_folder().join("log").join(format!("{pool}.log"))
 }
 
-/// Starts the server of an imported pool, unless servers are not used; waits until it is mounted, with these mount
-/// options (`ro,noexec`). File systems that could not be mounted are complained about.
+/// Starts the server of an imported pool, unless servers are not used. Waits until the file systems are mounted, with these
+/// mount options (`ro,noexec`), and prints an error for each that could not be mounted.
 ///
 /// # Errors
 /// The server does not start.
@@ -108,7 +108,7 @@ fn launch(
     words.extend(options.iter().cloned());
     words.extend(["--".into(), name.into()]);
     let ready = server::start::start(words).map_err(|error| match error {
-        // Why, it said itself.
+        // The server printed the reason itself.
         ClientError::Start(_) => Failure::Ended(1),
         error => Action::Open(name).failed(error),
     })?;

@@ -60,7 +60,7 @@ fn plant(top: &Path) {
     if rustix::process::geteuid().is_root() {
         rustix::fs::chown(path("small"), Some(rustix::fs::Uid::from_raw(12345)), None).expect("given away");
     }
-    // Not every file system takes these.
+    // Some file systems have no extended attributes.
     let _ = xattr::set(path("small"), "user.colour", b"blue");
     let _ = xattr::set(path("d"), "user.long", &[b'a'; 2000]);
     fs::set_permissions(path("small"), Permissions::from_mode(0o4750)).expect("set");

@@ -117,7 +117,7 @@ fn figures_of_devices_are_told_for_each_report() {
     assert!(leaf["req_size"]["512"]["sync_read"]["ind"].is_string(), "{all}");
     let all = framed(&bed, &["zpool", "iostat", "-w", "-j", "tank"]);
     assert!(all["pools"]["tank"]["latency"]["1ns"]["total_wait"]["read"].is_string(), "{all}");
-    // Into pipes the table goes whole.
+    // In a pipe, the table has all columns.
     let whole = bed.run(&["zpool", "iostat", "-lq", "tank"]).good();
     assert!(whole.lines().all(|line| line.len() > 200), "{whole}");
 }

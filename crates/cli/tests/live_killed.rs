@@ -232,7 +232,7 @@ fn acknowledged_writes_of_nbd_clients_survive_kills_of_the_server_and_so_does_th
     live.expect_sound();
 }
 
-/// A client of NFS, as a user that is not root.
+/// A client of NFS that sends requests as a user other than root.
 struct Nfs {
     stream: TcpStream,
     number: u32,

@@ -1,8 +1,8 @@
 //! Writing one object's block tree: new leaves in, a new dnode out.
 //!
 //! Leaves and freed ranges arrive in ascending order. One indirect block per level is open at a time; when
-//! the next leaf lies under another one, the open one is written and its pointer goes into its parent. Memory
-//! is one indirect block per level however large the object is.
+//! the next leaf lies under another one, the open one is written and its pointer goes into its parent. The memory
+//! for this is one indirect block per level, for objects of any size.
 //! Source: docs/format/03-dmu.md §5, 02-blocks-checksums-compression.md §1.5.
 
 use std::sync::Arc;

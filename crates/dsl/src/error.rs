@@ -196,7 +196,7 @@ pub enum Error {
     /// No vdev is being removed.
     #[error("operation is not in progress")]
     NotRemoving,
-    /// The copies take as much space on other vdevs only where all vdevs are alike.
+    /// The vdevs differ. Only if all vdevs are alike do the copies take the same space on other vdevs.
     #[error("invalid config; all top-level vdevs must have the same sector size and not be raidz.")]
     NotAlike,
     /// Blocks of removed vdevs are found on mirrors and single devices only.

@@ -48,7 +48,7 @@ pub mod entry {
     pub const ITERATIONS: &str = "pbkdf2iters";
 }
 
-/// How AES is used.
+/// The mode in which AES is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Counter with CBC-MAC.

@@ -24,7 +24,7 @@ impl Shared {
     /// Stores pages of the kernel's cache.
     ///
     /// # Errors
-    /// `ENOSPC`, also at a quota: the kernel makes `EIO` of any other error when the file is closed.
+    /// `ENOSPC`, even if a quota is reached: when the file is closed, the kernel replaces all other errors by `EIO`.
     pub(crate) fn store_pages(&self, id: ObjectId, offset: u64, data: &[u8]) -> Answer<()> {
         let len = data.len() as u64;
         let left = self.space_left(id);

@@ -1,7 +1,7 @@
 //! A file system that has no mount of its own: it is shown in place of a directory of another one (decision 0027).
 //!
-//! Only this process can find out whether programs use it. The kernel's knowledge of a node counts as use. So the
-//! kernel is asked to forget the file system: programs use the nodes that it still knows after that.
+//! Only this process can find out whether programs use it. A node that the kernel knows counts as used. So the kernel is
+//! asked to forget the file system; the nodes that it still knows afterwards are used by programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,7 +12,7 @@ use front::apart;
 use fuser::{Config, FileHandle, Filesystem, INodeNo, ReplyAttr, Request, SessionACL};
 use rustix::mount::MountFlags;
 
-/// The child mounts there.
+/// The variable with the mount point for the child process.
 const AT: &str = "CENOTE_TEST_SILENT_MOUNT";
 const GONE_WITHIN: Duration = Duration::from_secs(180);
 

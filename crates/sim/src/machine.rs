@@ -33,9 +33,9 @@ pub struct Machine {
     pub disks: usize,
     /// Number of further disks, each for intent logs.
     pub logs: usize,
-    /// So many disks in order become one top-level vdev.
+    /// Number of consecutive disks that become one top-level vdev.
     pub width: usize,
-    /// How they share its blocks.
+    /// The layout of blocks on these disks.
     pub layout: Layout,
     /// Bytes of each disk.
     pub disk_bytes: u64,

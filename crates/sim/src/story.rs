@@ -24,7 +24,7 @@ pub struct Mark {
     pub done: usize,
     /// The synced tree.
     pub tree: Arc<Tree>,
-    /// It was made safe by the intent log: files written since the last sync get the time of their replay.
+    /// The tree was made durable by the intent log. So files that were written since the last sync get the time of the replay.
     pub logged: bool,
     /// The same as a model.
     pub(crate) model: Model,

@@ -45,9 +45,10 @@ impl GzipEngine {
 /// The choice for a pool, and the number of records of each engine there.
 #[derive(Debug, Default)]
 pub struct Deflate {
-    /// Place in [`GzipEngine::WORDS`] plus one of what holds for this run, whatever datasets say; 0: nothing does.
+    /// The engine that overrides the datasets' settings in this run: its place in [`GzipEngine::WORDS`] plus one, or 0 if there
+    /// is none.
     forced: AtomicU8,
-    /// Writers are delayed: more is dirty than the first delay allows.
+    /// Writers are delayed, because there is more dirty data than the limit for the first delay.
     throttled: AtomicBool,
     /// The disks have all the writes they can take.
     saturated: AtomicBool,

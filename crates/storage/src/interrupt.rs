@@ -83,7 +83,7 @@ pub fn note_change() {
     });
 }
 
-/// Waits for `changed`. A thread that serves a request returns after a moment in any case: the caller then asks
+/// Waits for `changed`. A thread that serves a request returns after a moment in any case, so that the caller can ask
 /// [`is_wanted`].
 ///
 /// # Panics

@@ -23,7 +23,7 @@ use crate::{Caller, Leaf, Payload, Purpose, Storage, TopVdev, WriteError};
 
 /// Bytes of a mirror, or of each column, that are read at once.
 const CHUNK: u64 = 1 << 20;
-/// Chunks for which blocks of intent logs wait.
+/// Number of chunks during which blocks of intent logs must wait.
 const CHUNKS_AT_ONCE: usize = 8;
 /// log2 of the bytes that are read from one side of a mirror before it is another one's turn.
 const TURN_SHIFT: u32 = 21;

@@ -174,7 +174,7 @@ impl Suspension {
         self.lock().sync_thread = Some(std::thread::current().id());
     }
 
-    /// Whether the calling thread is the one of [`Suspension::set_sync_thread`].
+    /// Whether the calling thread is the sync thread (see [`Suspension::set_sync_thread`]).
     pub(crate) fn is_sync_thread(&self) -> bool {
         self.lock().sync_thread == Some(std::thread::current().id())
     }

@@ -24,7 +24,7 @@ use crate::{Deflate, Guard, GzipEngine, Payload, Protection, Record, Storage, Wr
 /// Bytes gathered into one write before it is handed on, where there is one vdev. Several vdevs share them, so that all of their
 /// devices soon have something to do.
 const RUN_BYTES_MAX: usize = 4 << 20;
-/// The least of them for one vdev.
+/// Minimal number of these bytes for one vdev.
 const RUN_BYTES_MIN: usize = 1 << 20;
 /// Buffers gathered into one write (the system takes 1024).
 const RUN_BUFFERS_MAX: usize = 512;

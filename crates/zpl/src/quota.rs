@@ -230,7 +230,7 @@ impl Filesystem {
     /// Use of one user, group or project, as of the last sync.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where it is not counted; what cannot be read.
+    /// [`Error::Unsupported`] if this amount is not counted in the file system; or its table cannot be read.
     pub fn usage(&self, owner: Owner, amount: Amount, id: u64) -> Result<u64> {
         if !self.is_counted(owner, amount) {
             return Err(Error::Unsupported("space by owner in this file system"));
@@ -262,7 +262,7 @@ impl Filesystem {
     /// upper half).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where it is not counted; what cannot be read.
+    /// [`Error::Unsupported`] if this amount is not counted in the file system; or its table cannot be read.
     pub fn usage_by(&self, owner: Owner) -> Result<BTreeMap<u64, Usage>> {
         if !self.is_counted(owner, Amount::Bytes) {
             return Err(Error::Unsupported("space by owner in this file system"));

@@ -13,7 +13,7 @@ use crate::{Filesystem, Result};
 
 /// Maximal bytes of records that the workers read at once.
 const AHEAD_BYTES: u64 = 16 << 20;
-/// ... and how many records, at least and at most.
+/// Minimal and maximal number of records that the workers read at once.
 const AHEAD_MIN: u64 = 4;
 const AHEAD_MAX: u64 = 256;
 /// A shorter file is read without workers.

@@ -127,7 +127,7 @@ fn change(bed: &Bed, tree: &mut Tree<'_>, record: u64) {
     tree.fs.write(tree.id("constant"), 0, &vec![8; record as usize]).unwrap();
     tree.truncate("shrunk", record / 2);
     tree.truncate("emptied", 0);
-    // One block that becomes larger than the blocks it had.
+    // The file gets one block that is larger than its earlier blocks.
     tree.truncate("cut", 0);
     tree.write("cut", 0, 3 * record + 4000);
     tree.truncate("wider", 300);

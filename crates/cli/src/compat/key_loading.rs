@@ -61,7 +61,7 @@ pub(super) fn targets(call: &Call, all: bool) -> Result<Vec<String>, Failure> {
 /// Carries out `zfs load-key` or `zfs unload-key`.
 ///
 /// # Errors
-/// Usage; each key that is not loaded or unloaded is complained about.
+/// The arguments are wrong, or a key was not loaded or unloaded. Each such key has a message of its own.
 pub(super) fn run(call: &Call, console: &mut Console, scope: Scope, deed: Deed) -> Result<(), Failure> {
     let tops = match (call.args.operands.as_slice(), scope.all) {
         ([], false) => return Err(Failure::usage("Missing dataset argument or -a option")),
@@ -125,8 +125,8 @@ pub(super) fn before_mounting(
     Ok(all)
 }
 
-/// Unloads the key of a dataset that was just unmounted, if it is an encryption root whose key is loaded. A key that stays
-/// is complained about.
+/// Unloads the key of a dataset that was just unmounted, if it is an encryption root whose key is loaded. If the key
+/// stays, an error is printed.
 ///
 /// # Errors
 /// The dataset cannot be read.

@@ -101,7 +101,7 @@ pub fn id_of(owner: Owner, who: &str) -> Option<u64> {
 /// Reads an assignment of the family; `None` if `word` is none of it.
 ///
 /// # Errors
-/// A word that cannot be set, a user that does not exist, a value that is no number.
+/// The property cannot be set, the user does not exist, or the value is no number.
 pub fn parse(word: &str, text: &str, kind: DatasetKind) -> Result<Option<u64>, Refusal> {
     let Some(Asked::Account(account)) = props::ask(word) else { return Ok(None) };
     if !account.quota {

@@ -5,7 +5,7 @@ use crate::messages::Failure;
 use crate::open::{self};
 use crate::out::Console;
 
-/// The pools named, or all; those missing are complained about.
+/// The named pools, or all. An error is printed for each missing pool.
 pub(super) fn pools_named(call: &Call, console: &mut Console) -> Result<Vec<String>, Failure> {
     let all: Vec<String> = open::usable(call.around)?.into_iter().map(|pool| pool.name).collect();
     if call.args.operands.is_empty() {

@@ -32,7 +32,7 @@ impl Recovery {
     /// Reads the options.
     ///
     /// # Errors
-    /// Usage.
+    /// The arguments are wrong.
     pub fn of(asked: &Asked) -> Result<Recovery, Failure> {
         let (dry_run, mut extreme) = (asked.dry_run, asked.extreme);
         if (dry_run || extreme) && !asked.rewind {

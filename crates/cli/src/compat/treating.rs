@@ -42,7 +42,7 @@ pub(super) fn targets(call: &Call, all: bool) -> Result<Vec<String>, Failure> {
 /// Carries out the command.
 ///
 /// # Errors
-/// Usage; each device that does not take the order is complained about.
+/// The arguments are wrong, or devices refuse the order. Each of them has a message of its own.
 pub(super) fn run(call: &Call, console: &mut Console, options: &Options) -> Result<(), Failure> {
     let task = Task { options, order: order(options)? };
     let pools = match (call.args.operands.as_slice(), options.all) {

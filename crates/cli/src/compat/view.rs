@@ -579,7 +579,7 @@ fn view(vdev: &VdevConfig, devices: &BTreeMap<u64, PathBuf>, class: Class, namin
     }
 }
 
-/// The pools called `names`, or all, by name. Each that is missing is complained about.
+/// The pools called `names`, or all, by name. An error is printed for each missing pool.
 ///
 /// # Errors
 /// The file of known pools cannot be read.

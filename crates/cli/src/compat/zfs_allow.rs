@@ -148,7 +148,7 @@ struct Order<'a> {
 /// Runs `zfs allow`.
 ///
 /// # Errors
-/// Usage; a dataset, user or permission that does not exist.
+/// The arguments are wrong, or a dataset, user or permission does not exist.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let options = read(&call.args);
     let is_plain = call.args.options.iter().all(|(_, value)| options.json && value.is_none());
@@ -164,7 +164,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
 /// Runs `zfs allow` and `zfs unallow`.
 ///
 /// # Errors
-/// Usage; a dataset, user or permission that does not exist.
+/// The arguments are wrong, or a dataset, user or permission does not exist.
 pub(super) fn carry_out(call: &Call, console: &mut Console, options: &Options) -> Result<(), Failure> {
     match order(call, console, options)? {
         Some(order) => change(call, &order, options.back),

@@ -62,7 +62,7 @@ fn failed(why: impl std::fmt::Display) -> Failure {
 /// Runs `zfs change-key`.
 ///
 /// # Errors
-/// Usage, or why the key stays; then nothing was changed.
+/// The arguments are wrong, or the key cannot be changed. Then nothing was changed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let own = Assignments::collect(call.options.properties.iter().map(String::as_str), |word| {

@@ -54,7 +54,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs clone`.
 ///
 /// # Errors
-/// Usage, or why there is no clone; then nothing was changed.
+/// The arguments are wrong, or the clone cannot be made. Then nothing was changed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

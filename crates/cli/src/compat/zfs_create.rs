@@ -82,7 +82,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs create`.
 ///
 /// # Errors
-/// Usage, or why there is no new file system; then nothing was changed.
+/// The arguments are wrong, or the file system cannot be created. Then nothing was changed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -83,7 +83,7 @@ impl Options {
 /// Runs `zfs destroy`.
 ///
 /// # Errors
-/// Usage, or why a dataset was not destroyed.
+/// The arguments are wrong, or a dataset cannot be destroyed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

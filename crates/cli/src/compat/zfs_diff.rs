@@ -73,7 +73,7 @@ struct Style {
 /// Runs `zfs diff`.
 ///
 /// # Errors
-/// Usage, or why the two states cannot be compared.
+/// The arguments are wrong, or the two states cannot be compared.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

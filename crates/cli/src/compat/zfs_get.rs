@@ -80,7 +80,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs get`.
 ///
 /// # Errors
-/// Usage; datasets that are missing are complained about.
+/// The arguments are wrong, or datasets are missing. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     if call.options.json_int && !call.options.json {

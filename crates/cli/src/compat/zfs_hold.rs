@@ -41,7 +41,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs hold` and `zfs release`.
 ///
 /// # Errors
-/// Usage; each snapshot that refuses is complained about.
+/// The arguments are wrong, or snapshots cannot be held or released. Each of them has a message of its own.
 pub fn change(call: &Call, console: &mut Console, how: Options) -> Result<(), Failure> {
     let args = &call.args;
     let (tag, snapshots) = match args.operands.split_first() {

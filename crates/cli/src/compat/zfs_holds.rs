@@ -57,7 +57,7 @@ const RANK: &[&str] = &["TIMESTAMP"];
 /// Runs `zfs holds`.
 ///
 /// # Errors
-/// Usage; what is no snapshot is complained about.
+/// The arguments are wrong, or an operand is no snapshot. Each such operand has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

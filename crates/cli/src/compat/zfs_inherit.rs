@@ -41,7 +41,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs inherit`.
 ///
 /// # Errors
-/// Usage; each dataset that refuses is complained about.
+/// The arguments are wrong, or the change is refused for datasets. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

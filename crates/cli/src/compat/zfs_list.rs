@@ -86,7 +86,7 @@ const RANK: &[&str] = &["MOUNTPOINT", "REFER", "AVAIL", "USED"];
 /// Runs `zfs list`.
 ///
 /// # Errors
-/// Usage; datasets that are missing are complained about.
+/// The arguments are wrong, or datasets are missing. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     if call.options.json_int && !call.options.json {

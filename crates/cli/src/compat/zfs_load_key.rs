@@ -45,7 +45,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs load-key`.
 ///
 /// # Errors
-/// Usage, or which keys are not loaded.
+/// The arguments are wrong, or keys cannot be loaded. The error names their datasets.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let options = &call.options;

@@ -71,7 +71,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs mount`.
 ///
 /// # Errors
-/// Usage, or why something is not mounted.
+/// The arguments are wrong, or a file system cannot be mounted.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -93,7 +93,7 @@ enum Task {
 /// Runs `zfs project`.
 ///
 /// # Errors
-/// Usage; files that cannot be looked at or changed are complained about.
+/// The arguments are wrong, or files cannot be read or changed. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -24,7 +24,7 @@ pub static COMMAND: Command = Command {
 /// Runs `zfs promote`.
 ///
 /// # Errors
-/// Usage, or why nothing was changed.
+/// The arguments are wrong, or the file system cannot be promoted. Then nothing was changed.
 fn run(call: &Call) -> Result<(), Failure> {
     let name = match call.args.operands.as_slice() {
         [] => return Err(Failure::usage("missing clone filesystem argument")),

@@ -94,7 +94,7 @@ const BUFFER: usize = 1 << 20;
 /// Runs `zfs receive`.
 ///
 /// # Errors
-/// Usage, or why nothing was received. Streams of a package that were received before the error stay.
+/// The arguments are wrong, or the stream cannot be received. Streams of a package that were received before the error stay.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -36,7 +36,7 @@ const EALREADY: u8 = 114;
 /// Runs `zfs redact`.
 ///
 /// # Errors
-/// Usage, or why there is no new bookmark.
+/// The arguments are wrong, or the bookmark cannot be made.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let (snapshot, mark, by) = match call.args.operands.as_slice() {
         [snapshot, mark, by @ ..] if !by.is_empty() => (snapshot.as_str(), mark.as_str(), by),

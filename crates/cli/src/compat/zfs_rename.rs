@@ -61,7 +61,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs rename`.
 ///
 /// # Errors
-/// Usage, or why the old name stays.
+/// The arguments are wrong, or the dataset cannot be renamed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -67,7 +67,7 @@ const STEP: u64 = 64 << 20;
 /// Runs `zfs rewrite`.
 ///
 /// # Errors
-/// Usage; files that cannot be rewritten are reported.
+/// The arguments are wrong, or files cannot be rewritten. Each such file has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -42,7 +42,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs rollback`.
 ///
 /// # Errors
-/// Usage, or why the file system stays as it is.
+/// The arguments are wrong, or the file system cannot be rolled back.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -112,7 +112,7 @@ impl Order<'_> {
 /// Runs `zfs send`.
 ///
 /// # Errors
-/// Usage, or why there is no stream (or no more of it).
+/// The arguments are wrong, or the stream cannot be sent completely.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;
@@ -261,7 +261,7 @@ fn order<'a>(session: &Session, call: &Typed<Options>, snapshot: &'a str) -> Res
     }
     let leaving = call.options.redact.as_deref().map(|mark| leaving(pool, snapshot, mark)).transpose()?;
     let packed = call.options.is_packed();
-    // Of other file systems only a clone's origin will do.
+    // A snapshot of another file system can be the base only if it is the origin of the clone.
     let is_foreign = from.as_ref().is_some_and(|from| file_system(&from.name) != fs);
     let guid = from.as_ref().map(|from| from.guid);
     if is_foreign && (packed || between) && guid != origin_guid(pool, snapshot) {

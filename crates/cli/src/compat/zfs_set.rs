@@ -47,7 +47,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
 /// Runs `zfs set`.
 ///
 /// # Errors
-/// Usage; each dataset that refuses is complained about.
+/// The arguments are wrong, or the change is refused for datasets. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let operands = &call.args.operands;

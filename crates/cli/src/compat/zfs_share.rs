@@ -26,7 +26,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs share`.
 ///
 /// # Errors
-/// Usage, or why something is not shared.
+/// The arguments are wrong, or a file system cannot be shared.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let named = sharing::operand(call)?;

@@ -79,7 +79,7 @@ fn check(call: &Typed<Options>) -> Result<Vec<(String, Value)>, Failure> {
 /// Runs `zfs snapshot`.
 ///
 /// # Errors
-/// Usage, or why there are no new snapshots: they are taken all or none.
+/// The arguments are wrong, or a snapshot cannot be taken. Then none is taken.
 fn run(call: &Call, _: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let local = check(call)?;

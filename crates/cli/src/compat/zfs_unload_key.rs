@@ -32,7 +32,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs unload-key`.
 ///
 /// # Errors
-/// Usage, or which keys stay.
+/// The arguments are wrong, or keys cannot be unloaded. The error names their datasets.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let scope = Scope { all: call.options.all, below: call.options.below };

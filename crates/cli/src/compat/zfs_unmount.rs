@@ -51,7 +51,7 @@ const NOAUTO: u64 = 2;
 /// Runs `zfs unmount`.
 ///
 /// # Errors
-/// Usage, or why something stays mounted.
+/// The arguments are wrong, or a file system cannot be unmounted.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -32,7 +32,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zfs unshare`.
 ///
 /// # Errors
-/// Usage, or that it is not shared.
+/// The arguments are wrong, or the file system is not shared.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let named = sharing::operand(call)?;

@@ -67,7 +67,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
 /// Runs `zfs upgrade`.
 ///
 /// # Errors
-/// Usage; datasets that are missing are complained about.
+/// The arguments are wrong, or datasets are missing. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

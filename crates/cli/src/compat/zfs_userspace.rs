@@ -176,7 +176,7 @@ impl Line {
 /// Runs one of the three.
 ///
 /// # Errors
-/// Usage, or why the file system cannot be read.
+/// The arguments are wrong, or the file system cannot be read.
 pub(super) fn run(
     call: &Call,
     options: &Options,

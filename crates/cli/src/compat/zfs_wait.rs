@@ -42,7 +42,7 @@ const ACTIVITIES: [&str; 1] = ["deleteq"];
 /// Runs `zfs wait`.
 ///
 /// # Errors
-/// Usage; a file system that is not there.
+/// The arguments are wrong, or the file system does not exist.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let wanted: Vec<&str> =

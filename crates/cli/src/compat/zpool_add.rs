@@ -68,7 +68,8 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool add`.
 ///
 /// # Errors
-/// Usage; a pool that is not there or not written; devices that are in use, do not fit, or are too small. Then nothing was changed.
+/// The arguments are wrong, the pool is missing or cannot be written, or devices are in use, do not fit or are too
+/// small. Then nothing was changed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

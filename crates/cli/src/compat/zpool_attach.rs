@@ -66,7 +66,7 @@ const NEGATIVE: u8 = 255;
 /// Runs `zpool attach` and `zpool replace`.
 ///
 /// # Errors
-/// Usage; a device that is not there, in use, or too small.
+/// The arguments are wrong, or a device is missing, in use or too small.
 pub(super) fn join(
     call: &Call,
     options: &Options,

@@ -31,7 +31,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool checkpoint`.
 ///
 /// # Errors
-/// Usage; a pool that is not there or not written; there is a checkpoint already, or none.
+/// The arguments are wrong, the pool is missing or cannot be written, or it already has a checkpoint, or has none.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
     let Options { discard, wait } = call.options;

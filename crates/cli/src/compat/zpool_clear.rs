@@ -47,7 +47,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool clear`.
 ///
 /// # Errors
-/// Usage; a pool or device that is not there.
+/// The arguments are wrong, or a pool or device is missing.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
     if call.options.power {

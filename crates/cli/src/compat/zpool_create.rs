@@ -89,7 +89,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool create`.
 ///
 /// # Errors
-/// Usage, or the reason why there is no new pool; then nothing was changed.
+/// The arguments are wrong, or the pool cannot be created. Then nothing was changed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

@@ -53,7 +53,7 @@ impl Options {
 /// Runs `zpool ddtprune`. Tables without logs have nothing that can be pruned.
 ///
 /// # Errors
-/// Usage; a pool that is not there, or cannot be written.
+/// The arguments are wrong, or the pool is missing or cannot be written.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
     let which = call.options.prune()?;

@@ -35,7 +35,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool destroy`.
 ///
 /// # Errors
-/// Usage, or the pool cannot be written.
+/// The arguments are wrong, or the pool cannot be written.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
     let name = match call.args.operands.as_slice() {

@@ -20,7 +20,7 @@ pub static COMMAND: Command = Command {
 /// Runs `zpool detach`.
 ///
 /// # Errors
-/// Usage; a device that is not there or that the pool cannot do without.
+/// The arguments are wrong, or the device is missing or the pool needs it.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let (pool, name) = match call.args.operands.as_slice() {
         [] => return Err(Failure::usage("missing <pool> argument")),

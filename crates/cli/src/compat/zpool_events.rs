@@ -66,7 +66,7 @@ const INDENT: usize = 8;
 /// Runs `zpool events`.
 ///
 /// # Errors
-/// Usage; a server that gives no answer.
+/// The arguments are wrong, or a server does not answer.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let wanted = match call.args.operands.as_slice() {

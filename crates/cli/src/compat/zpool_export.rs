@@ -36,7 +36,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool export`.
 ///
 /// # Errors
-/// Usage; pools that are missing or cannot be written are complained about.
+/// The arguments are wrong, or pools are missing or cannot be written. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let known = state::known().read().map_err(NotOpen::from)?;

@@ -84,7 +84,7 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
 /// Runs `zpool get`.
 ///
 /// # Errors
-/// Usage; pools that are missing are complained about.
+/// The arguments are wrong, or pools are missing. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let fields = fields(call.options.fields.as_deref())?;

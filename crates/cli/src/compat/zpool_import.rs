@@ -130,7 +130,7 @@ struct Wanted {
 /// Runs `zpool import`.
 ///
 /// # Errors
-/// Usage, or why a pool is not imported.
+/// The arguments are wrong, or a pool cannot be imported.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

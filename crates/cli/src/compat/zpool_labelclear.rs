@@ -36,7 +36,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool labelclear`.
 ///
 /// # Errors
-/// Usage, or why the label stays.
+/// The arguments are wrong, or the label cannot be cleared.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let word = match call.args.operands.as_slice() {

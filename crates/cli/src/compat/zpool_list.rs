@@ -88,7 +88,7 @@ const RANK: &[&str] = &["EXPANDSZ", "CKPOINT", "ALTROOT", "DEDUP", "FRAG", "ALLO
 /// Runs `zpool list`.
 ///
 /// # Errors
-/// Usage, or no pool that was named could be opened.
+/// The arguments are wrong, or none of the named pools could be opened.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let mut names = call.args.operands.clone();

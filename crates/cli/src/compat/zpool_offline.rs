@@ -36,7 +36,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool offline`.
 ///
 /// # Errors
-/// Usage; a device that is not there or that the pool cannot do without.
+/// The arguments are wrong, or the device is missing or the pool needs it.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
     if call.options.power {

@@ -33,7 +33,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool online`.
 ///
 /// # Errors
-/// Usage; a device that is not there, or is not what it was.
+/// The arguments are wrong, or the device is missing or is not the same device as before.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
     if call.options.power {

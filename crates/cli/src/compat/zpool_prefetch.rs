@@ -33,7 +33,7 @@ const KINDS: [&str; 2] = ["ddt", "brt"];
 /// Runs `zpool prefetch`. It does not prefetch tables of cloned blocks, because they are not looked up on disk.
 ///
 /// # Errors
-/// Usage; a pool that is not there.
+/// The arguments are wrong, or a pool is missing.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
     if let Some(kind) = call.options.kind.as_deref().filter(|kind| !KINDS.contains(kind)) {

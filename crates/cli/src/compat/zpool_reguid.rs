@@ -32,7 +32,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool reguid`.
 ///
 /// # Errors
-/// Usage; a pool that is missing or cannot be written; a guid that is taken.
+/// The arguments are wrong, the pool is missing or cannot be written, or the guid is in use.
 fn run(call: &Call) -> Result<(), Failure> {
     let call = &call.typed(read);
     let wanted = match call.options.guid.as_deref() {

@@ -45,7 +45,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool remove`.
 ///
 /// # Errors
-/// Usage; a device that is not there, or that this build cannot remove. Those before it are removed.
+/// The arguments are wrong, or a device is missing or cannot be removed by this build. The devices before it are removed.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let args = &call.args;

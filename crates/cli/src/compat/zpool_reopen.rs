@@ -27,7 +27,7 @@ pub static COMMAND: Command = Command {
 /// reported; the pool goes on with the ones it has open.
 ///
 /// # Errors
-/// Usage; pools and devices that are missing are complained about.
+/// The arguments are wrong, or pools or devices are missing. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     for name in pools_named(call, console)? {
         let session = open::open_pool(&name, call.around, Intent::Read)?;

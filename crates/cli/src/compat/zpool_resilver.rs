@@ -20,7 +20,7 @@ pub static COMMAND: Command = Command {
 /// Runs `zpool resilver`.
 ///
 /// # Errors
-/// Usage; a pool that is not there or not written.
+/// The arguments are wrong, or the pool is missing or cannot be written.
 fn run(call: &Call) -> Result<(), Failure> {
     if call.args.operands.is_empty() {
         return Err(Failure::usage("missing pool name argument"));

@@ -27,7 +27,7 @@ pub static COMMAND: Command = Command {
 /// Runs `zpool set`.
 ///
 /// # Errors
-/// Usage, or why the value is refused; then nothing was changed.
+/// The arguments are wrong, or the value is refused. Then nothing was changed.
 fn run(call: &Call) -> Result<(), Failure> {
     let (word, name) = match call.args.operands.as_slice() {
         [] => return Err(Failure::usage("missing property=value argument")),

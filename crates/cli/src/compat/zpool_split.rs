@@ -58,7 +58,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool split`.
 ///
 /// # Errors
-/// Usage; a pool that is not made of mirrors, or one of whose devices lacks something.
+/// The arguments are wrong, the pool does not consist of mirrors, or one of its devices does not have all data.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let (pool, name, devices) = match call.args.operands.as_slice() {

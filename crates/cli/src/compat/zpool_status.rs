@@ -131,7 +131,7 @@ fn read(args: &Parsed) -> Options {
 /// Runs `zpool status`.
 ///
 /// # Errors
-/// Usage; pools that are missing are complained about.
+/// The arguments are wrong, or pools are missing. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let mut names = call.args.operands.clone();

@@ -28,10 +28,11 @@ fn targets(call: &Call) -> Result<Vec<String>, Failure> {
     })
 }
 
-/// Runs `zpool sync`. Between commands nothing waits to be written; what a txg more frees is freed.
+/// Runs `zpool sync`. Without a server, nothing waits to be written between commands; the sync only frees the space that
+/// one more txg makes free.
 ///
 /// # Errors
-/// Pools that are missing are complained about.
+/// Pools are missing. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let names = pools_named(call, console)?;
     let mut sessions = Sessions::new(call.around, Intent::Write, &call.line);

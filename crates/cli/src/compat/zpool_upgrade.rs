@@ -66,7 +66,7 @@ const SUPPORTS: &str = "This system supports ZFS pool feature flags.\n";
 /// Runs `zpool upgrade`.
 ///
 /// # Errors
-/// Usage; pools that cannot be upgraded are complained about.
+/// The arguments are wrong, or pools cannot be upgraded. Each of them has a message of its own.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let wanted = match call.options.version.as_deref() {

@@ -35,7 +35,7 @@ pub(super) struct Asking<'a> {
 /// Runs `zpool get PROPERTY… POOL VDEV…`.
 ///
 /// # Errors
-/// Usage; a property or vdev that does not exist.
+/// The arguments are wrong, or a property or vdev does not exist.
 pub(super) fn get(
     call: &Call,
     console: &mut Console,
@@ -127,7 +127,7 @@ fn object(name: &str, vdev: &Vdev, properties: Map<String, Value>, as_int: bool)
 /// Runs `zpool set PROPERTY=VALUE POOL VDEV`.
 ///
 /// # Errors
-/// Usage, or why the value is refused; then nothing was changed.
+/// The arguments are wrong, or the value is refused. Then nothing was changed.
 pub fn set(call: &Call, word: &str, pool: &str, name: &str) -> Result<(), Failure> {
     let Ok((word, text)) = assignment(word) else {
         return Err(Failure::usage("missing value in property=value argument"));

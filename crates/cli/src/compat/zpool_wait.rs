@@ -64,7 +64,7 @@ const WIDTH_MIN: usize = 8;
 /// Runs `zpool wait`.
 ///
 /// # Errors
-/// Usage; a pool that is not there.
+/// The arguments are wrong, or a pool is missing.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let mut operands = call.args.operands.clone();

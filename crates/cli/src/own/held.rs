@@ -97,7 +97,7 @@ pub fn forward(
             });
         }
         let status = send(&client, "cenote", words.to_vec(), around);
-        // The server knows only that it was asked to stop.
+        // The server does not know which signal stopped the command, but this process does.
         let ours = |status| if stop.asked() && status == INTERRUPTED { stop.status() } else { status };
         return status.map(|status| Some(ours(status))).map_err(|error| broken(pool, &error));
     }

@@ -21,8 +21,8 @@ fn data_of(value: &serde_json::Value, values: &mut Vec<f64>, words: &mut Vec<Str
     }
 }
 
-/// Numbers that a reader sees and the data of the page does not hold: in text and tables, and beside bars. Scales of
-/// charts have round numbers of their own.
+/// Numbers in the text and tables of a page, and beside its bars, that are not in the data of the page. The scales of charts
+/// are left out, because they have round numbers of their own.
 pub fn missing_numbers(html: &str) -> Vec<String> {
     let body = html.split_once("<body>").expect("a body").1.split_once("<script").expect("data").0;
     let json = html.split_once("id=\"json\">").expect("data").1.split_once("</script>").expect("its end").0;

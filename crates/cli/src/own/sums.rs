@@ -54,10 +54,10 @@ pub struct Line {
     pub sum: Sum,
 }
 
-/// Calls `found` for each file and each folder of `place`, a folder after its contents. A place that is a whole dataset is
-/// the top of the datasets below it, too, as if each were a folder of the one above. With `alone` it is not. With a
-/// snapshot these are their snapshots of the same name; a dataset that has none was not there then. Files and folders that
-/// cannot be read are complained about and left out.
+/// Calls `found` for each file and each folder of `place`, a folder after its contents. If `place` is a whole dataset, the
+/// datasets below it are included, as if each were a folder of the one above, except with `alone`. If it is a snapshot,
+/// their snapshots of the same name are included; a dataset without one did not exist at that time. For files and folders
+/// that cannot be read, this prints an error and leaves them out.
 ///
 /// # Errors
 /// Those of `found`; `place` itself cannot be opened.
@@ -161,7 +161,7 @@ fn datasets_below(place: &PoolPath, pools: &Pools) -> Result<Vec<(PoolPath, usiz
 }
 
 /// Calls `found` for each file and each folder of `walk`, a folder after its contents. A file with several names counts once.
-/// An entry that cannot be read is complained about and left out.
+/// For an entry that cannot be read, it prints an error and leaves the entry out.
 ///
 /// # Errors
 /// Those of `found`; the walk ends at the first.

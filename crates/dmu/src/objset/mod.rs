@@ -381,7 +381,7 @@ impl Objset {
         }
     }
 
-    /// Idle clean objects leave memory when there are many.
+    /// Drops clean objects that are not in use from memory when there are many.
     pub(crate) fn thin_out(&self) {
         self.lock().thin_out();
     }

@@ -67,11 +67,11 @@ pub enum Kind {
 /// How a number is shown (and, for the first five, read).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A size that says `0B` when it is zero.
+    /// A size; zero is written `0B`.
     Bytes,
-    /// A size or a count that says `0` when it is zero.
+    /// A size or a count; zero is written `0`.
     Size,
-    /// A size; zero means there is no limit and says `none`.
+    /// A size; zero means no limit and is written `none`.
     Quota,
     /// A size; zero says `none`, [`AUTO`] says `auto`.
     QuotaOrAuto,
@@ -202,8 +202,8 @@ const fn text(value: &'static str) -> Preset {
     Preset::Text(value)
 }
 
-/// Rows of a property table: name, alias (`-` for none), heading, kind or words, access, what it applies
-/// to, preset, justification and least width, release, summary.
+/// Rows of a property table: name, alias (`-` for none), heading, kind or words, access, types of datasets, preset,
+/// justification and least width, release, summary.
 macro_rules! properties {
     ($($name:literal $alias:tt $heading:literal $kind:ident $access:ident $applies:ident $preset:expr,
        $justify:ident $width:literal $since:literal $summary:literal;)*) => {

@@ -9,7 +9,7 @@ use super::PropertyError;
 ///
 /// # Errors
 /// [`PropertyError::BadNumber`] without a leading digit or point, [`PropertyError::BadSuffix`],
-/// [`PropertyError::NumberTooLarge`] past 64 bits.
+/// [`PropertyError::NumberTooLarge`] above 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, PropertyError> {
     let bad_number = || PropertyError::BadNumber { text: text.to_owned() };
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

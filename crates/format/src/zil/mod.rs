@@ -63,7 +63,7 @@ impl Chain {
         }
     }
 
-    /// Decodes the chain header of the block `raw`; also returns the range in which its records lie.
+    /// Decodes the chain header of the block `raw`. Also returns the range of its records.
     ///
     /// # Errors
     /// [`Corrupt`] for a block of another length or checksum, a bad pointer, or more bytes in use than there are.

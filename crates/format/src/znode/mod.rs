@@ -184,8 +184,8 @@ impl Znode {
 
     /// The values in the order to store them in, for [`sa::spill_point`] and [`sa::encode`].
     ///
-    /// An object that was read keeps its order; attributes new to it follow at the end. A PROJID that is
-    /// not where accounting looks for it brings all into the standard order.
+    /// An object that was read keeps its order, and new attributes follow at the end. If PROJID is not at the offset where
+    /// accounting looks for it, all attributes get the standard order.
     ///
     /// # Errors
     /// [`Corrupt`] when an attribute it has isn't registered ([`Registry::register`] first).

@@ -416,7 +416,7 @@ fn a_snapshot_in_use_is_not_destroyed() {
         standing.kill().unwrap();
         standing.wait().unwrap();
     }
-    // No program opened it since; then one opens it and leaves it again.
+    // Since then, no program opened the snapshot. Now one opens it and closes it again.
     bed.take("t");
     let file = File::open(bed.within("t").join("d/a")).unwrap();
     assert!(matches!(bed.destroy("t"), Err(pool::Error::DatasetBusy(_))));

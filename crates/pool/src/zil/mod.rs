@@ -58,8 +58,8 @@ impl Dataset {
         }
     }
 
-    /// Whether the log takes records of extended attributes that are stored in dnodes: the log is in use and the feature
-    /// `zilsaxattr` is enabled.
+    /// Whether the log can contain records of extended attributes that are stored in dnodes. This is so if the log is in use and
+    /// the feature `zilsaxattr` is enabled.
     #[must_use]
     pub fn logs_sa_xattrs(&self) -> bool {
         self.log.lock().sa_xattrs

@@ -14,9 +14,9 @@ use crate::log::space::{FIRST, MOST, Piece};
 use crate::space_maps::Source;
 use crate::state::{Inner, SyncState};
 
-/// Bytes allocated in one piece where pieces can be cut up.
+/// Bytes that are allocated in one piece if pieces can be cut up.
 const PIECE: u64 = zil::BLOCK_MAX as u64;
-/// The same where a block takes the place it was given whole (raidz).
+/// The same if a block must take a whole piece (raidz).
 const WHOLE: u64 = 32 << 10;
 
 /// For the sync thread, when txg `closed` was closed: takes back what was not used of it, and sets aside space of the

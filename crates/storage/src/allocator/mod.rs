@@ -218,8 +218,8 @@ impl Allocator {
         self.index_of(id).is_none_or(|index| self.vdevs[index].space.allocated == 0)
     }
 
-    /// Removes a vdev on which nothing is allocated, and forgets the frees on it. `false`, and no change, if something
-    /// is allocated.
+    /// Removes a vdev on which nothing is allocated, and forgets the frees on it. If something is allocated there, it
+    /// changes nothing and returns `false`.
     ///
     /// # Panics
     /// If there is no such vdev.

@@ -73,8 +73,7 @@ pub trait Disk: Send + Sync + Debug {
     /// The range will soon be read. Best effort.
     fn hint_willneed(&self, offset: u64, len: u64);
 
-    /// Reads a little from the device, and not from the machine's cache where that can be avoided: to learn whether the
-    /// device answers.
+    /// Reads a little from the device to learn whether it answers. If possible, the read bypasses the cache of the machine.
     ///
     /// # Errors
     /// As [`Disk::read_at`].

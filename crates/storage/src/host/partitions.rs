@@ -49,9 +49,9 @@ const LABEL_MAGIC: (u64, u64) = ((128 << 10) - 40, 0x0210_da7a_b10c_7a11);
 pub struct Partition {
     /// Its number, as fdisk(8) and the kernel count.
     pub number: u32,
-    /// Where it begins in the image.
+    /// Byte offset of its beginning in the image.
     pub start: u64,
-    /// How long it is.
+    /// Its length in bytes.
     pub len: u64,
 }
 

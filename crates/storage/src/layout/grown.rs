@@ -108,7 +108,7 @@ impl Grown {
         })
     }
 
-    /// Where sector `number` lies, of a row that ends before sector `end`.
+    /// The place of sector `number`, which belongs to a row that ends before sector `end`.
     fn place(&self, number: u64, end: u64, border: Option<Border>) -> Column {
         match border {
             Some(border) if end > border.sector => self.newest().sector(number),

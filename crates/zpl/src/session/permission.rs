@@ -130,7 +130,7 @@ pub fn check_root(caller: &Caller) -> Result<()> {
 /// Refuses to take the name of `victim` out of `dir`.
 ///
 /// # Errors
-/// [`Error::Denied`]; [`Error::NotPermitted`] in a sticky directory.
+/// [`Error::Denied`]; [`Error::NotPermitted`] if the sticky bit of the directory forbids it.
 pub fn check_removal(dir: &Protection, victim: &Protection, caller: &Caller) -> Result<()> {
     check_access(dir, caller, Access::CHANGE_NAMES)?;
     match dir.mode & STICKY != 0 && caller.uid != dir.uid {

@@ -186,7 +186,7 @@ struct Report {
 /// Runs `zpool iostat`.
 ///
 /// # Errors
-/// Usage; pools or vdevs that are not there.
+/// The arguments are wrong, or pools or vdevs are missing.
 fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let call = &call.typed(read);
     let mut operands = call.args.operands.clone();
@@ -288,7 +288,7 @@ fn look(
 /// The pools that a command line is about.
 ///
 /// # Errors
-/// Usage; pools or vdevs that are not there.
+/// The arguments are wrong, or pools or vdevs are missing.
 pub fn pools(call: &Call) -> Result<Vec<String>, Failure> {
     let call = &call.typed(read);
     let mut operands = call.args.operands.clone();

@@ -261,7 +261,7 @@ impl Node {
         Ok(all)
     }
 
-    /// The children of a folder, as they come.
+    /// The children of a folder, in no particular order.
     pub fn children(&self) -> Result<Box<dyn Iterator<Item = Result<Child, CopyError>> + '_>, CopyError> {
         match self {
             Node::Local(local) => Ok(Box::new(local.children()?)),

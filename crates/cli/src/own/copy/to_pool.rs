@@ -38,7 +38,7 @@ pub struct ToPool {
 pub struct PoolDir {
     /// The object.
     pub id: ObjectId,
-    /// Everything but folders that this run made in it, or gave a name in it.
+    /// All nodes, except folders, that this run made in the folder or gave a name in it.
     made: Arc<RankedMutex<HashSet<ObjectId>>>,
 }
 

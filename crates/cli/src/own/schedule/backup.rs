@@ -72,7 +72,7 @@ pub struct Backup {
 /// Carries out `backup`.
 ///
 /// # Errors
-/// The source is not there. One of several datasets that cannot be sent is complained about.
+/// The source is missing. For each of several datasets that cannot be sent, an error is printed.
 pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     let source = &args.source;
     if args.verify {
@@ -484,7 +484,8 @@ impl One<'_> {
     }
 }
 
-/// Without the commands that would go on by hand with a stream that was interrupted: the next backup does it.
+/// Removes the lines of an error that say how to continue an interrupted stream by hand, because the next backup continues
+/// it.
 fn without_token(failure: Failure) -> Failure {
     let Failure::Refused(mut lines) = failure else { return failure };
     let all = lines.len();

@@ -61,7 +61,8 @@ pub struct Snapshots {
 /// Carries out `snapshots`.
 ///
 /// # Errors
-/// The dataset is not there, or the new snapshot cannot be made. Old snapshots that cannot be removed are complained about.
+/// The dataset is missing, or the new snapshot cannot be made. For each old snapshot that cannot be removed, an error is
+/// printed.
 pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Result<(), Failure> {
     if args.dataset.contains(['@', '#']) {
         return Err(Failure::refused(format!("'{}' is not the name of a dataset", args.dataset)));

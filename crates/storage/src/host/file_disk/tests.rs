@@ -174,7 +174,7 @@ fn a_second_open_names_the_holder_of_the_disk() {
     for access in [WRITER, Access::ReadOnly] {
         match FileDisk::open(file.path(), access) {
             Err(OpenError::InUse { holder, .. }) => {
-                // Some sandboxes hide the lock table; a wrong name would be worse than none.
+                // Some sandboxes hide the lock table. No name is acceptable; a wrong one is not.
                 assert!(holder.is_none_or(|holder| holder.pid == std::process::id()));
             }
             other => panic!("{other:?}"),
