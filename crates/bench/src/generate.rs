@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_its_size_and_the_same_bytes_for_a_seed() {
+    fn each_kind_of_generated_data_has_the_wanted_size_and_follows_from_its_seed() {
         for (name, _) in CORPORA {
             let one = generate(name, 300_001, 7).unwrap();
             assert_eq!(one.len(), 300_001, "{name}");

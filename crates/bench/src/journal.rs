@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_that_look_alike_are_told_apart() {
+    fn totals_with_equal_labels_are_distinguished_in_the_journal() {
         let dir = tempfile::tempdir().unwrap();
         let source = Source::of_memory(vec![("a".to_owned(), vec![1; 100])]);
         let plan = Plan { totals: vec![1499 << 20, 1500 << 20], ..Plan::usual() };

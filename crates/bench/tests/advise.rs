@@ -386,7 +386,7 @@ fn compressible_data_is_compressed_for_every_layout_and_sector_size() {
 }
 
 #[test]
-fn all_savings_have_the_same_base_whether_it_was_asked_for_or_not() {
+fn savings_are_relative_to_off_even_if_off_is_not_a_candidate() {
     let dir = tempfile::tempdir().unwrap();
     // With records of 1M the last one is mostly padding.
     std::fs::write(dir.path().join("a.txt"), text(1, 1_100_000)).unwrap();

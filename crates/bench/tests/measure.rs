@@ -191,7 +191,7 @@ fn too_little_space_is_reported_before_the_first_write() {
 }
 
 #[test]
-fn pairs_totals_and_other_file_systems_have_rows_of_their_own() {
+fn a_measurement_has_a_row_for_each_pair_total_and_other_file_system() {
     let dir = tempfile::tempdir().unwrap();
     let mut source = Source::scan(&[files(dir.path())]).unwrap();
     let other = tempfile::tempdir().unwrap();

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_their_file() {
+    fn errors_name_their_file() {
         for (text, said) in [
             ("zfs_nosuch = 1", "/c.toml: there is no tunable 'zfs_nosuch'"),
             ("zfs_txg_timeout = 0", "/c.toml: zfs_txg_timeout is between 1 and 86400 seconds"),

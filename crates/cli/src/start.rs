@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_way_of_a_mount_is_named() {
+    fn the_obstacle_of_a_mount_is_named() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = place.path();
         assert_eq!(obstacle(folder), None);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn where_mounting_is_not_permitted_a_line_says_what_to_do() {
+    fn a_mount_that_is_not_permitted_has_advice_in_its_error() {
         let Failure::Refused(lines) =
             not_mounted("t/a", "fusermount3: mount failed: Operation not permitted")
         else {

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_guessed_where_nothing_is_near() {
+    fn no_word_is_suggested_where_none_is_similar() {
         for line in [
             "invalid property 'xyzzy'",
             "invalid option '--xyzzy'",

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_whole_and_later_lines_are_set_in() {
+    fn wrapping_keeps_words_whole_and_indents_later_lines() {
         let text = "copy it with --dry-run, and look at /dev/disk/by-id/a-very-long-name then";
         assert_eq!(
             lines(text, 24, ("- ", "  ")),

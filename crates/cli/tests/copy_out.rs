@@ -301,7 +301,7 @@ fn set_id_bits_and_devices_come_out_with_p_only() {
 const LARGE: usize = 1 << 16;
 
 #[test]
-fn what_the_file_system_here_does_not_take_is_left_out_and_said() {
+fn attributes_that_the_target_file_system_refuses_are_left_out_and_reported() {
     if !is_root() {
         eprintln!("skipped: only root runs commands as another user");
         return;

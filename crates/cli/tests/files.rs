@@ -156,7 +156,7 @@ fn a_dataset_without_a_path_is_its_root() {
 }
 
 #[test]
-fn mistakes_are_one_line_and_leave_nothing_behind() {
+fn errors_are_one_line_and_leave_nothing_behind() {
     let bed = Bed::with_tank(64, &[]);
     fs::create_dir(bed.path("dir")).expect("made");
     fs::write(bed.path("file"), "x").expect("made");

@@ -196,7 +196,7 @@ fn quiet_leaves_notices_out_and_errors_in() {
 }
 
 #[test]
-fn what_is_there_once_is_counted_in_the_singular() {
+fn counts_of_one_are_printed_in_the_singular() {
     let bed = Bed::with_tank(64, &[]);
     run(&bed, "zfs destroy tank/fs").good();
     fs::write(bed.path("note"), "x").expect("written");

@@ -18,7 +18,7 @@ fn framed(bed: &Bed, words: &[&str]) -> Value {
 }
 
 #[test]
-fn space_of_owners_is_told_by_dataset() {
+fn userspace_in_json_lists_owners_by_dataset() {
     let bed = Bed::with_tank(128, &["userquota@4000000000=1M", "defaultgroupquota=2M"]);
     fs::write(bed.path("note"), vec![7; 5000]).expect("written");
     let note = bed.path("note").display().to_string();
@@ -40,7 +40,7 @@ fn space_of_owners_is_told_by_dataset() {
 }
 
 #[test]
-fn grants_and_upgrades_are_listed() {
+fn allow_and_upgrade_in_json_list_grants_versions_and_features() {
     let bed = Bed::with_tank(128, &["version=4"]);
     bed.run(&["zfs", "allow", "-e", "mount,send", "tank"]).good();
     bed.run(&["zfs", "allow", "-l", "-u", "root", "create", "tank/fs"]).good();
@@ -69,7 +69,7 @@ fn grants_and_upgrades_are_listed() {
 }
 
 #[test]
-fn pools_that_can_be_imported_and_those_that_were_are_told() {
+fn import_in_json_lists_importable_and_imported_pools() {
     let bed = Bed::with_tank(128, &[]);
     let image = bed.path("tank.img").display().to_string();
     let guid = bed.pool_values(&["guid", "tank"]).trim().to_owned();
@@ -92,7 +92,7 @@ fn pools_that_can_be_imported_and_those_that_were_are_told() {
 }
 
 #[test]
-fn figures_of_devices_are_told_for_each_report() {
+fn iostat_in_json_has_the_figures_of_devices_for_each_report() {
     let bed = Bed::new();
     let images = ["a.img", "b.img"].map(|name| bed.path(name).display().to_string());
     for image in &images {

@@ -120,7 +120,7 @@ fn a_client_goes_on_while_its_volume_is_changed() {
 }
 
 #[test]
-fn what_was_written_before_readonly_is_kept_and_clients_from_then_on_stay_read_only() {
+fn writes_before_readonly_are_kept_and_later_writes_of_clients_are_refused() {
     let Some(live) = Live::with_tank(128) else { return };
     live.zfs("create -V 16M tank/vol");
     live.export("tank/vol");

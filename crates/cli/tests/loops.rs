@@ -69,7 +69,7 @@ fn limited(bed: &Bed, words: &[&str]) -> Done {
 }
 
 #[test]
-fn walks_of_a_loop_say_so_and_end() {
+fn walks_through_a_loop_end_with_an_error() {
     let bed = bed();
     for words in [
         &["ls", "-R", "tank/fs:/"][..],

@@ -106,7 +106,7 @@ fn an_old_state_is_returned_to_only_with_x_and_when_all_of_it_can_be_read() {
 }
 
 #[test]
-fn an_import_can_be_told_how_far_to_go_back() {
+fn import_with_t_returns_to_the_given_txg() {
     let bed = two_files();
     let before = states(&bed, "tank.img")[1].txg;
     let line = ["-T", &before.0.to_string()];

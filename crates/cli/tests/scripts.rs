@@ -141,7 +141,7 @@ fn a_stream_that_goes_on_takes_the_options_it_began_with() {
 }
 
 #[test]
-fn senders_tell_how_far_they_are() {
+fn running_sends_print_their_progress() {
     let bed = Bed::with_tank(64, &[]);
     put(&bed, "tank/fs:/file", 300_000);
     for snapshot in ["tank/fs@a", "tank/fs@b"] {
@@ -278,7 +278,7 @@ fn pools_have_user_properties() {
 }
 
 #[test]
-fn dry_runs_tell_all_that_would_be_made() {
+fn dry_runs_list_everything_that_would_be_made() {
     let bed = Bed::with_tank(64, &[]);
     let create = |words: &[&str]| bed.run(&[&["zfs", "create"], words].concat()).good();
     assert_eq!(
@@ -296,7 +296,7 @@ fn dry_runs_tell_all_that_would_be_made() {
 }
 
 #[test]
-fn words_are_sorted_as_they_read() {
+fn values_that_are_words_are_sorted_as_in_openzfs() {
     let bed = Bed::with_tank(64, &["compression=off"]);
     for word in ["gzip-9", "lz4", "on", "zstd"] {
         bed.run(&["zfs", "create", "-o", &format!("compression={word}"), &format!("tank/{word}")]).good();

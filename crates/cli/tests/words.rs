@@ -325,7 +325,7 @@ fn a_live_pool_gets_another_guid() {
 }
 
 #[test]
-fn a_file_system_tells_when_its_snapshots_changed() {
+fn a_file_system_reports_when_its_snapshots_changed() {
     let bed = Bed::with_tank(64, &[]);
     let changed = |name: &str| -> Vec<u64> {
         let line = ["zfs", "get", "-Hpo", "value", "snapshots_changed,snapshots_changed_nsecs", name];

@@ -290,7 +290,7 @@ fn a_refused_snapshot_of_several_says_that_none_was_created() {
 }
 
 #[test]
-fn all_is_no_property_in_a_list_of_others() {
+fn the_word_all_and_invalid_names_are_refused_in_a_list_of_properties() {
     let bed = Bed::with_tank(64, &[]);
     for (list, line) in [
         ("all,x", "bad property list: invalid property 'all'"),

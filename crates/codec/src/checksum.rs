@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_verify_nothing_give_zeros() {
+    fn checksum_kinds_that_verify_nothing_give_zeros() {
         for kind in [ChecksumKind::Off, ChecksumKind::Inherit, ChecksumKind::NoParity] {
             assert_eq!(checksum(kind, &a(), &salt()), Checksum::default());
         }

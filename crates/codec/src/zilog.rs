@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_verifies_as_nothing() {
+    fn a_block_that_is_no_log_block_has_no_verified_result() {
         for raw in [vec![], vec![0; 40], vec![0; 4096], vec![0xff; 8192]] {
             for kind in [ChecksumKind::Zilog, ChecksumKind::Zilog2, ChecksumKind::Fletcher4] {
                 assert_eq!(verify(&raw, kind, IDENTITY, false), None);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_that_are_not_there_are_refused() {
+    fn literals_that_go_beyond_the_input_are_refused() {
         for missing in 1..=3 {
             let payload = [3, 1, 2, 3, 4];
             let result = decompress(&payload[..5 - missing], &mut [0; 4]);

@@ -522,7 +522,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_are_refused_and_stay_the_same(words in any::<[u64; 16]>(), order in any_order()) {
+        fn any_bytes_decode_or_are_refused_and_survive_a_round_trip(words in any::<[u64; 16]>(), order in any_order()) {
             let mut raw = [0; SIZE];
             for (i, w) in words.into_iter().enumerate() {
                 order.put_u64(&mut raw, i * 8, w);

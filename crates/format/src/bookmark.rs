@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_told_by_the_number_of_words() {
+    fn the_form_follows_from_the_number_of_words() {
         assert_eq!(Bookmark::decode(&[1, 2, 3]).unwrap().v2, None);
         assert!(Bookmark::decode(&[0; 12]).unwrap().v2.is_some());
     }

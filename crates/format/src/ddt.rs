@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_says_what_the_block_is() {
+    fn a_dedup_key_has_the_sizes_compression_and_checksum_of_its_block() {
         let key = Key::of(&block());
         assert_eq!(key.0, [1, 2, 3, 4, 255 | 10 << 16 | 15 << 32]);
         assert_eq!((key.lsize(), key.psize()), (128 << 10, 5632));

@@ -415,7 +415,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_are_refused_and_stay_the_same(
+        fn any_bytes_decode_or_are_refused_and_survive_a_round_trip(
             dnode in any_dnode(), at in 0usize..SLOT, byte in any::<u8>(), big in any::<bool>(),
         ) {
             let mut raw = dnode.to_bytes();

@@ -277,7 +277,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_or_are_refused_and_stay_the_same(
+        fn any_bytes_decode_or_are_refused_and_survive_a_round_trip(
             changes in prop::collection::vec((0..SIZE_V3, any::<u8>()), 0..4), big in any::<bool>(),
         ) {
             let mut raw = user_objset().encode(SIZE_V3);

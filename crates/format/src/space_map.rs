@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_entry_is_refused_once() {
+    fn half_a_space_map_entry_is_refused_and_ends_the_iteration() {
         let raw = (3u64 << 62).to_le_bytes();
         let mut all = entries(&raw, ByteOrder::Little, SECTORS);
         assert_eq!(all.next(), Some(Err(Corrupt::new("half a space map entry", 3 << 62))));
@@ -327,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn written_runs_cover_what_was_pushed(
+        fn written_space_map_entries_cover_the_pushed_ranges(
             pushed in prop::collection::vec((any::<bool>(), 0u64..1 << 40, 1u64..1 << 38), 0..20),
             start in 0u64..1000, shift in 0u32..17, two in any::<bool>(), length in 0u64..600,
         ) {

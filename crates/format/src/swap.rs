@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_above_the_leaves_is_block_pointers() {
+    fn blocks_above_level_0_are_swapped_as_block_pointers_and_leaves_by_their_type() {
         let mut block = words(16);
         turn(&mut block, ObjectType::PLAIN_FILE_CONTENTS, 1, BIG).unwrap();
         assert_eq!(block[..16], [0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 1, 0, 0, 0, 77]);

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_come_make_room_panic_and_leave() {
+    fn the_oldest_client_makes_room_for_a_new_one_and_a_panic_ends_only_its_own_client() {
         let path = std::env::temp_dir().join(format!("cenote-clients-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let mut serving = Serving::start(Echo::default(), UnixListener::bind(&path).unwrap()).unwrap();

@@ -105,7 +105,7 @@ fn a_volume_is_a_file_of_its_size_for_its_owner() {
 }
 
 #[test]
-fn what_is_written_to_the_file_is_in_the_volume() {
+fn writes_to_the_file_of_a_volume_are_in_the_volume() {
     if !usable() {
         return;
     }

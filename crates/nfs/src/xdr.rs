@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn the_xdr_reader_reads_back_what_the_writer_wrote() {
         let mut out = Writer::default();
         out.u32(7);
         out.u64(1 << 40);

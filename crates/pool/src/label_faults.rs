@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_damage_to_a_label_is_told_and_the_next_write_of_the_configuration_mends_it() {
+    fn each_kind_of_damage_to_a_label_is_reported_and_the_next_write_of_the_configuration_repairs_it() {
         let disk = ScriptedDisk::new(SIZE);
         let pool = made(std::slice::from_ref(&disk));
         assert_eq!(faults(&disk, &pool), []);

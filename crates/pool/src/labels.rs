@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_labels_is_as_it_was_written() {
+    fn labels_that_the_device_kept_are_accepted() {
         let (done, labels) = proved(&[]);
         done.expect("both are there");
         assert_eq!(labels.configs.len(), 2);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_an_expansion_is_told_once_and_leaves_no_obstacle() {
+    fn the_end_of_an_expansion_is_reported_once_and_leaves_no_obstacle() {
         let news = ReflowNews::default();
         assert!(!news.take_ended() && !news.is_hindered());
         news.tried(Some(&Obstacle::NotWhole));

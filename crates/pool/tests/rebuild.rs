@@ -231,7 +231,7 @@ fn a_rebuild_ends_when_its_device_leaves_or_fails_and_raidz_has_none() {
 }
 
 #[test]
-fn what_cannot_be_copied_in_order_is_resilvered() {
+fn ranges_that_a_sequential_rebuild_cannot_read_are_resilvered() {
     let script = Script::new();
     let pool = created(&script, Layout::Mirror, 2);
     let expected = filled(&pool, 8);

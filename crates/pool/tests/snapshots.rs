@@ -500,7 +500,7 @@ fn blocks_of_a_discarded_checkpoint_are_free() {
 }
 
 #[test]
-fn what_no_dataset_may_become_is_refused_by_its_own_error() {
+fn each_invalid_change_of_a_dataset_has_an_error_of_its_own() {
     let ground = Ground::new(9);
     let pool = ground.pool();
     assert!(matches!(pool.rename_dataset("tank/fs", "tank"), Err(Error::Exists(name)) if name == "tank"));

@@ -316,7 +316,7 @@ mod tests {
     use format::Txg;
 
     #[test]
-    fn figures_arrive_as_they_were_sent() {
+    fn figures_survive_a_round_trip_between_server_and_client() {
         let scan = Scan::begin(ObjectId(7), Txg(9), 1_000_000, 4 << 30);
         let words = scan.to_words().to_vec();
         let sent = Figures {

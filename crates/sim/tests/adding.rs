@@ -240,7 +240,7 @@ fn remove(story: &mut Story, index: usize) {
 }
 
 #[test]
-fn what_is_freed_is_obsolete_on_all_removed_vdevs_that_led_there() {
+fn freed_space_becomes_obsolete_on_each_removed_vdev_that_was_mapped_to_it() {
     let mut story = Story::on(Machine { copied_at_once: 300_000, disks: 4, ..Machine::default() }, 13);
     for n in 0..8u8 {
         story.write(&format!("/{n}"), noise(900_000, n.into())).sync();

@@ -258,7 +258,7 @@ fn openzfs_reads_what_a_power_cut_leaves_in_each_state_of_the_uberblock() {
 }
 
 #[test]
-fn what_cannot_be_expanded_is_refused() {
+fn expansion_is_refused_for_a_vdev_or_device_that_does_not_allow_it() {
     let refused = |story: &Story| {
         let vdev = story.pool().info().config.tree.children[0].guid;
         story.pool().widen(vdev, disk(story)).expect_err("it is refused")

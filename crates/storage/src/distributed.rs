@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_that_lead_nowhere_or_in_a_circle_have_no_devices() {
+    fn spares_that_lead_nowhere_or_in_a_circle_have_no_devices() {
         let layout = layout(9, 1, 3, 2);
         let [first, second] = [0, 1].map(|number| layout.spare_at(number, 0).expect("a device"));
         let all = vec![spare(0), spare(1), spare(0), spare(2), spare(u64::MAX)];

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pass_replaces_or_frees_can_be_read_and_is_not_written() {
+    fn held_blocks_that_a_pass_replaces_or_frees_stay_readable_and_are_not_written() {
         let held = HeldBlocks::default();
         let dva = Dva { vdev: VdevId(1), asize: 512, offset: 4096, gang: false };
         let bytes = |payload: Option<Payload>| payload.map(|payload| payload.bytes()[0]);

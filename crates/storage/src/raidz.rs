@@ -473,7 +473,7 @@ mod tests {
     use crate::side::Side;
 
     #[test]
-    fn guesses_are_all_sets_in_the_order_of_openzfs() {
+    fn guesses_are_all_sets_of_columns_in_the_order_of_openzfs() {
         let mut guesses = Guesses::new(4, 2);
         let mut all = Vec::new();
         while let Some(guess) = guesses.next() {
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_end_and_are_bounded() {
+    fn the_number_of_guesses_is_bounded() {
         for (count, size, wanted) in
             [(0, 3, 0), (3, 0, 0), (2, 5, 3), (9, 3, 9 + 36 + 84), (255, 3, GUESSES_MAX)]
         {

@@ -131,7 +131,7 @@ fn a_block_that_only_just_compresses_is_healed() {
 }
 
 #[test]
-fn damaged_blocks_are_again_what_they_were() {
+fn damaged_blocks_are_healed_from_a_stream_for_each_compression() {
     let ground = Ground::new();
     // Off, lzjb, gzip-6, gzip-1, zle, lz4, zstd, zstd-7.
     for compression in [2, 3, 10, 5, 14, 15, 16, 16 | 7 << 7] {

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn additions_count_until_their_txg_is_synced() {
+    fn pending_additions_of_an_owner_count_until_their_txg_is_synced() {
         let pending = Pending::default();
         let (one, other) = ((Owner::User, Amount::Bytes, 7), (Owner::Group, Amount::Bytes, 7));
         pending.add(one, Txg(5), 10, Txg(4));

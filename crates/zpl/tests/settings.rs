@@ -204,7 +204,7 @@ fn dnodes_are_as_large_as_asked_for() {
 }
 
 #[test]
-fn names_are_told_apart_as_the_file_system_was_made() {
+fn names_are_compared_by_the_normalization_and_case_of_the_file_system() {
     for (case, found) in [(0, false), (1, true), (2, false)] {
         let bed = Bed::new(4 + case, &[], case, 0);
         let (fs, root) = (bed.fs(), bed.fs().root());

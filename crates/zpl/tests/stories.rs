@@ -330,7 +330,7 @@ fn a_directory_does_not_move_into_itself() {
 }
 
 #[test]
-fn attributes_are_kept_as_they_are_set() {
+fn attributes_keep_the_values_that_were_set() {
     let bed = Bed::new(13, &[], 0, 0);
     let fs = bed.fs();
     let id = fs.create_with(fs.root(), b"a", &file(), vec![1; 3000]).unwrap();

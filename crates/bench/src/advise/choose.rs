@@ -288,7 +288,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_goal_has_its_choice() {
+    fn each_goal_chooses_another_candidate_from_the_same_measurements() {
         assert_eq!(chosen(&DISK, Goal::Balanced, 0.0), "zstd-3");
         assert_eq!(chosen(&DISK, Goal::Speed, 0.0), "zstd-3");
         assert_eq!(chosen(&DISK, Goal::Space, 0.0), "gzip-9");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_front_has_the_candidates_that_no_other_beats() {
+    fn the_pareto_front_has_the_candidates_that_no_other_beats() {
         let all = candidates(&[
             ("off", 1.0, 1.0, 0.0),
             ("lzjb", 0.7, 1.5, 0.0),

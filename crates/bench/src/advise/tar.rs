@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pax_header_says_is_for_the_next_entry_alone_whatever_that_is() {
+    fn a_pax_header_is_valid_only_for_the_next_entry_of_any_type() {
         let pax = b"11 size=512\n".to_vec();
         let parts = [
             header("x", pax.len(), b'x'),

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn default_quotas_are_told_from_other_properties() {
+    fn default_quotas_are_distinguished_from_other_properties() {
         assert_eq!(default_of("defaultgroupobjquota"), Some((zpl::Owner::Group, Amount::Objects)));
         assert!(!is_default("defcontext") && !is_default("refquota"));
         assert!(is_kept_inside("userused@root") && !is_kept_inside("quota"));

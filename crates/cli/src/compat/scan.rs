@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn no_scan_prints_nothing() {
+    fn a_pool_without_a_scan_prints_no_scan_line() {
         let mut status = status(ScanState::None);
         assert_eq!(lines(&status, 0), None);
         assert_eq!(stats(&status, Look { raw: true, as_int: true }), None);

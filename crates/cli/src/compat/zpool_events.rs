@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_told_in_full() {
+    fn the_details_of_an_event_list_all_its_values() {
         let mut event = NvList::new();
         event.insert("class", "sysevent.fs.zfs.config_sync");
         event.insert("pool_guid", 255u64);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_resilver_and_rebuild_is_told_and_a_scrub_before_is_not_enough() {
+    fn status_shows_the_later_of_resilver_and_rebuild_and_an_earlier_scrub_is_not_enough() {
         let mut scan = Scan::begin(ObjectId(0), Txg(9), 100, 0);
         let status = |scan| ScanStatus { scan, running: false, paused_at: 0 };
         let at = |end| vec![(0, rebuild(RebuildState::Complete, end))];

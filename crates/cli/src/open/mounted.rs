@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_within_a_mount_is_a_mount_with_its_options() {
+    fn file_systems_shown_within_a_mount_are_listed_as_mounts_with_their_options() {
         let names = [("/t", "tank"), ("/t/a", "tank/new"), ("/t/a/b", "tank/new/b"), ("/gone/x", "tank/x")];
         let now = Served {
             names: names.iter().map(|(point, name)| (PathBuf::from(point), (*name).into())).collect(),

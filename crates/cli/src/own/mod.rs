@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_go_into_pools_and_out_of_them() {
+    fn files_are_copied_into_pools_and_out_of_them() {
         let Command::Cp(cp) = parse("cp -rp a ./b:/c tank/fs:/x").expect("good").command else {
             panic!("cp")
         };

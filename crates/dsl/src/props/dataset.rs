@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn families_and_user_properties_are_told_apart() {
+    fn families_of_properties_and_user_properties_are_distinguished() {
         assert_eq!(ask("com.example:note"), Some(Asked::User("com.example:note")));
         assert_eq!(ask("written@s1"), Some(Asked::WrittenSince("s1")));
         assert_eq!(

@@ -103,7 +103,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_is_short_and_reads_back_closely(n: u64) {
+        fn sizes_for_people_are_short_and_parse_to_nearly_the_same_number(n: u64) {
             let shown = nice(n);
             prop_assert!(shown.len() <= 5, "{}", shown);
             if let Ok(back) = parse_size(&shown) {

@@ -55,7 +55,7 @@ fn shown(place: &Place) -> (ObjectId, u8, u64, bool) {
 }
 
 #[test]
-fn children_come_first_and_from_any_mark_on_what_is_left() {
+fn a_walk_visits_children_first_and_continues_from_any_mark() {
     let (storage, roots) = roots();
     for root in roots {
         let from = |freed| {

@@ -110,7 +110,7 @@ fn a_child_must_sit_at_its_id() {
 }
 
 #[test]
-fn an_auxiliary_label_is_told_from_a_pool_label() {
+fn an_auxiliary_label_is_distinguished_from_a_pool_label() {
     let label = |packed| Label::from_nvlist(&NvList::decode(packed).unwrap()).unwrap();
     assert!(matches!(label(CACHE), Label::Aux(_)));
     assert!(matches!(label(FILE), Label::Pool(_)));

@@ -177,7 +177,7 @@ proptest! {
 }
 
 #[test]
-fn the_first_record_tells_the_byte_order() {
+fn the_first_record_has_the_byte_order_of_the_stream() {
     let begin = Record::Begin(Begin { header_type: 1, ..Begin::default() });
     assert_eq!(order_of(&begin.encode()), Ok(ByteOrder::Little));
     assert_eq!(order_of(&big_endian(&begin)), Ok(ByteOrder::Big));

@@ -423,7 +423,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_decode_or_are_refused_and_stay_the_same(
+        fn any_words_decode_or_are_refused_and_survive_a_round_trip(
             words in proptest::array::uniform12(prop_oneof![0u64..40, any::<u64>()]), big: bool
         ) {
             let order = if big { ByteOrder::Big } else { LE };

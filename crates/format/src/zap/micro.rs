@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn names_match_by_their_normal_form_in_order_of_cd() {
+    fn names_with_the_same_normal_form_are_ordered_by_their_collision_number() {
         let mut raw = new_block(512, 1, 2);
         insert(&mut raw, b"Daily", 1, 1).unwrap();
         insert(&mut raw, b"DAILY", 2, 0).unwrap();

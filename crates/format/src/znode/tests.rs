@@ -112,7 +112,7 @@ fn missing_and_double_attributes_are_corrupt() {
 }
 
 #[test]
-fn device_numbers_turn_both_ways() {
+fn device_numbers_convert_between_linux_and_openzfs() {
     assert_eq!(rdev::pack(10, 200), Some(0xa0_00c8));
     assert_eq!(rdev::unpack(0xa0_00c8), (10, 200));
     assert_eq!(rdev::unpack(10 << 32 | 200), (10, 200));

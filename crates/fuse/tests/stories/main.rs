@@ -470,7 +470,7 @@ fn access_times_are_kept_as_the_dataset_says() {
 }
 
 #[test]
-fn changes_past_the_mount_are_seen_when_it_is_told() {
+fn changes_that_bypass_the_mount_are_seen_after_a_notice() {
     if !usable() {
         return;
     }

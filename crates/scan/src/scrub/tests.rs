@@ -47,7 +47,7 @@ pub(super) fn fill(pool: &Pool) {
 }
 
 #[test]
-fn what_a_scrub_logs_meanwhile_is_not_forgotten() {
+fn errors_that_are_logged_during_a_scrub_stay_in_the_log() {
     let disk = ScriptedDisk::new(128 << 20);
     let pool = made(&disk);
     let dataset = pool.dataset("tank").expect("there").id;

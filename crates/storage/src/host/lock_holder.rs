@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_proc_locks_are_read_and_other_kinds_are_skipped() {
+    fn flock_lines_of_proc_locks_are_parsed_and_other_lines_are_skipped() {
         let lock = parse_flock("17: FLOCK  ADVISORY  WRITE 4711 fd:1a:131 0 EOF").unwrap();
         assert_eq!((lock.pid, lock.device, lock.inode), (4711, (0xfd, 0x1a), 131));
         for other in [

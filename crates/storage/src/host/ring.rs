@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ring_does_not_take_is_left_to_the_usual_call() {
+    fn requests_that_io_uring_refuses_are_read_by_the_usual_call() {
         let mut buf = [0; 512];
         let mut request = Request { from: backing(&[9; 512], 0, 512), offset: 0, buf: &mut buf };
         let left = at_once(&mut None, std::slice::from_mut(&mut request), &mut |_, _| {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_through_the_boot_areas_is_clear_of_itself_and_fits() {
+    fn the_part_that_moves_through_the_boot_areas_fits_and_does_not_overlap_its_target() {
         for (ashift, width, parity) in [(9, 3, 1), (12, 4, 1), (12, 12, 3), (13, 255, 2), (14, 20, 2)] {
             let layout = in_motion(ashift, width, parity, 0);
             let scratch = layout.scratch().unwrap();

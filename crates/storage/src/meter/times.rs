@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_arrive_as_they_were_sent() {
+    fn counters_survive_a_round_trip_as_words() {
         let mut sent = IoTimes::default();
         let count = sent.words().count();
         sent.words().zip(1..).for_each(|(word, n)| *word = n);

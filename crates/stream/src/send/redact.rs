@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_walks_changed_is_found() {
+    fn the_common_ranges_of_several_walks_are_found() {
         let one: &[(Place, Place)] =
             &[((1, 0), (1, 10)), ((1, 10), (1, 20)), ((3, 5), (4, 0)), ((7, 0), (9, 0))];
         assert_eq!(common(&[one]), [((1, 0), (1, 20)), ((3, 5), (4, 0)), ((7, 0), (9, 0))]);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_openzfs_words() {
+    fn impossible_draid_layouts_are_refused_in_the_words_of_openzfs() {
         let refused = |word: &str, devices| match layout(word, parity(word).expect("a draid"), devices) {
             Err(Failure::Refused(lines)) => lines.join(" "),
             other => panic!("{word}: {other:?}"),

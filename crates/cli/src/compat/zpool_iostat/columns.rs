@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_stand_as_recorded() {
+    fn the_headings_of_iostat_are_those_recorded_from_openzfs() {
         let all = Columns { latency: true, queues: true, left_out: Vec::new() };
         let [titles, names] = all.headings("pool", 10, 5);
         assert_eq!(

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_shown_once_the_whole_is_counted() {
+    fn the_remaining_time_is_shown_after_all_files_are_counted() {
         let screen = Screen::default();
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), DRAWN_PER_SECOND);
         let progress = Progress::on(target, None);

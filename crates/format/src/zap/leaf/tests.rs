@@ -74,7 +74,7 @@ fn integer_keys_keep_all_their_words_through_a_split() {
 }
 
 #[test]
-fn endless_chains_are_refused() {
+fn endless_chains_in_a_zap_leaf_are_refused() {
     let mut raw = new_block(512, 0, 0, false);
     insert(&mut raw, HASH, key("name"), &Value::from_u64(7)).unwrap();
     let at = chunk_at(512, 0);

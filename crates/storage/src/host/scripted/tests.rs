@@ -90,7 +90,7 @@ fn a_later_write_may_survive_without_an_earlier_one() {
 }
 
 #[test]
-fn faults_do_what_they_say() {
+fn each_injected_fault_of_a_scripted_disk_has_its_effect() {
     let disk = ScriptedDisk::new(1 << 20);
     put(&disk, 0, &[1; 512]);
     disk.inject(Fault::ReadError(100..101));
