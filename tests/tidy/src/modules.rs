@@ -33,7 +33,7 @@ impl Graph {
         for file in &sources {
             let here = file.module.clone().unwrap_or_default();
             for item in &file.syntax.items {
-                // `::name` is another crate, also where a module has its name.
+                // `::name` means another crate, even if a module has the same name.
                 if let Item::Use(item) = item
                     && item.leading_colon.is_none()
                 {
@@ -237,7 +237,7 @@ fn collect(item: &Item, here: &Path, found: &mut BTreeSet<Path>) {
     if is_for_tests(attributes) {
         return;
     }
-    // A re-export is a table of contents, not a use.
+    // A re-export does not count as a use.
     if matches!(item, Item::Use(item) if !matches!(item.vis, syn::Visibility::Inherited)) {
         return;
     }

@@ -2,8 +2,8 @@
 # stays as its first process until its input ends.
 set -e
 read -r pid _ </proc/self/stat
-# This namespace began with all mounts of the machine. Those of other tests are given back, or their pools could not be
-# exported as long as this one lives.
+# This namespace began with all mounts of the machine. The mounts of other tests are removed from it, because their pools
+# could otherwise not be exported as long as this namespace exists.
 grep ' fuse.zfs ' /proc/self/mounts | cut -d ' ' -f 2 | xargs -r umount -l 2>/dev/null || true
 mount -t tmpfs -o mode=755,size=8g sandbox "$1"
 cd "$1"
