@@ -1,6 +1,9 @@
-# oracle/guest/nfs.sh PORT : runs in oracle/vm with --net. The kernel's NFS client mounts tank/fs from cenote on the host and uses it as the
-# basic, general and special groups of the Connectathon tests do. Modules of the client are in /dir/modules, in order of dependence.
-# With programs of the Connectathon suite in /dir/cthon, it runs these, too. The line "KILL" on standard output asks the host to kill the server and to start it again.
+# oracle/guest/nfs.sh PORT : the kernel's NFS client uses a file system that cenote serves on the host
+#
+# The script runs in oracle/vm with --net. The client mounts tank/fs and uses it as the basic, general and special groups
+# of the Connectathon tests do. Modules of the client are in /dir/modules, in order of dependence. If programs of the
+# Connectathon suite are in /dir/cthon, they run, too. The line "KILL" on standard output asks the host to kill the server
+# and to start it again.
 set -eu
 port=$1
 for module in $(cat /dir/order); do insmod "/dir/modules/$module" 2> /dev/null || true; done
@@ -129,7 +132,7 @@ cthon() { # GROUP PROGRAM ARGUMENT…
   fi
 }
 if [ -d /dir/cthon ]; then
-  # The programs run commands by the shell.
+  # The programs run commands with /bin/sh.
   [ -e /bin/sh ] || ln -s bash /bin/sh
   export NFSTESTDIR=/nfs/cthon-basic
   for number in 1 2 3 4 5 5a 5b 6 7 7a 7b 8 9; do cthon basic "test$number" -t; done

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs in the guest: reads the volumes of the pool on the disk, writes to them, and leaves an intent log.
-# Prints one line "NAME SUM" per volume as found, and one "after NAME SUM" as left; the pool stays imported (a crash).
+# For each volume, prints the line "NAME SUM" before its writes and "after NAME SUM" after them. The pool stays imported, as
+# after a crash.
 set -eu
-# The device was recorded as a file, so it must be one for the kernel.
+# The label says that the device is a file, so the kernel needs a file.
 mkdir -p /pool && mount -t tmpfs -o size=85% tmpfs /pool
 dd if=/dev/vdb of=/pool/0.img bs=1M conv=sparse status=none
 truncate -s "$(blockdev --getsize64 /dev/vdb)" /pool/0.img
@@ -14,7 +15,7 @@ zpool status tank | grep -q 'errors: No known data errors'
 node() {
   for _ in $(seq 100); do
     [ -e "/dev/zvol/$1" ] && { echo "/dev/zvol/$1"; return; }
-    # Without udev: the kernel's own name, by size and order.
+    # Without udev, there is only the kernel's own name of the device.
     for dev in /dev/zd*; do
       [ -b "$dev" ] && [ -x /lib/udev/zvol_id ] && [ "$(/lib/udev/zvol_id "$dev" 2>/dev/null)" = "$1" ] && { echo "$dev"; return; }
     done

@@ -297,7 +297,7 @@ fn path(
                 }
                 return i + 3;
             }
-            // A glob, or a type's arguments: what was read so far names the module.
+            // At a glob, or at a type's arguments, the path of the module ends.
             _ => break,
         }
     }

@@ -31,5 +31,6 @@ for pair in $2; do
     touch "opt/${pair%%=*}"
     mount --bind "${pair#*=}" "opt/${pair%%=*}"
 done
-# It collects the dead, as a first process must. Who enters finds this root from now on, not earlier.
+# bash reaps ended processes, as the first process of a namespace must. Processes that enter the namespace find this root
+# from now on.
 exec chroot . bash -c 'echo "ready $0"; while read -r line; do :; done' "$pid"
