@@ -1,7 +1,7 @@
 //! Own measurements beside published ones of the same settings.
 //!
 //! From:   a report with published tables.
-//! To:     a table for each of those, with a line of theirs and a line of ours in turn. Machines and data differ, so times
+//! To:     a table for each of those, with a published line and a line of this program in turn. Machines and data differ, so times
 //!         and speeds are relative to the same setting in both; ratios are as they are.
 
 use pool::props::size::parse_size;

@@ -38,7 +38,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Begins to guard a folder of ours.
+    /// Begins to guard a folder of this program.
     ///
     /// # Errors
     /// No shell can be started.

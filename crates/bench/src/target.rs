@@ -28,7 +28,7 @@ const ASHIFT: u32 = 12;
 const TEMPORARY_POOL: &str = "bench";
 /// How datasets in a pool of the user are called, with the number of the process behind it.
 const PREFIX: &str = "cenote-bench-";
-/// The property that datasets of ours have in a pool of the user, and no others.
+/// The property that marks this program's datasets in a pool of the user.
 const MARK: &str = "org.cenote:bench";
 /// The snapshot of a dataset as a step finds it.
 const BEFORE: &str = "before-step";

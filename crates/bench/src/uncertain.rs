@@ -6,7 +6,7 @@
 use crate::Run;
 use crate::saving::{WORTHWHILE_SIZE, relative_size, time};
 
-/// Others may take this part of the machine's CPU time before a reader is told.
+/// Part of the machine's CPU time that other programs may take without a remark in the report.
 pub(crate) const NOISE: f64 = 0.05;
 /// Median deviations around a median between which the true time lies.
 const DEVIATIONS: f64 = 2.0;

@@ -43,7 +43,7 @@ impl Form {
     }
 }
 
-/// Shows `seconds` since 1970 in the local time zone. A time that no calendar of ours reaches is shown as its
+/// Shows `seconds` since 1970 in the local time zone. A time beyond this program's calendar is shown as its
 /// number.
 pub fn show(seconds: u64, form: Form) -> String {
     show_in(seconds, form, TimeZone::system())

@@ -99,7 +99,7 @@ fn from_memory(call: &Call, words: &[String], console: &mut Console) -> Result<O
     client.set_patience(PATIENCE).map_err(|error| broken(&pool.name, &error))?;
     let words = words.iter().map(OsString::from).collect();
     let job = job(call.command.program.name(), words, Some(&call.line), call.around);
-    // A server that must read the device for an answer gives none in time. It then goes on to hold what it was given, so
+    // A server that must read the device for an answer gives none in time. It then still holds what it was given, so
     // that is nothing whose end others may wait for.
     let answered = File::open("/dev/null").and_then(|nothing| {
         let kept = [memory_file()?, memory_file()?];

@@ -245,7 +245,7 @@ pub struct Usable {
 }
 
 impl Usable {
-    /// Its guid, if anything tells.
+    /// Its guid, if it is known.
     pub fn guid(&self) -> Option<Guid> {
         let known = self.known.as_ref().map(|known| known.guid);
         known.or_else(|| self.found.as_ref().map(|found| found.config.pool_guid))

@@ -260,7 +260,7 @@ pub fn print_get(out: &mut impl Write, fields: &[Field], rows: &[Got], scripted:
     if shown.is_empty() { Ok(()) } else { print(out, &columns, &shown, scripted) }
 }
 
-/// As [`print_get`], without the sources where they make lines longer than `width`. People are told.
+/// As [`print_get`], without the sources where they make lines longer than `width`. The user is told so.
 ///
 /// # Errors
 /// As [`print_get`].

@@ -429,7 +429,7 @@ fn the_five_commands_of_the_readme_work_for_an_ordinary_user() {
         .lines()
         .skip_while(|line| !line.starts_with("    "))
         .take_while(|line| line.starts_with("    "));
-    // Under another name: tests beside this one are told of a pool 'tank' of another user, where they expect none.
+    // Under another name: tests that run beside this one expect no pool 'tank' of another user.
     let lines: Vec<String> = lines.map(|line| line.trim().replace("tank", "fivelines")).collect();
     assert_eq!(lines.len(), 5);
     let home = live.path("home");

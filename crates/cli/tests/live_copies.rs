@@ -68,7 +68,7 @@ fn a_copy_into_a_live_pool_that_is_interrupted_leaves_whole_files() {
         let name = path.file_name().expect("a name").to_string_lossy()[1..].to_owned();
         assert_eq!(fs::read_to_string(&path).expect("whole"), name.repeat(10), "{}", path.display());
     }
-    // The server goes on.
+    // The server continues.
     live.run(&["zfs", "create", "tank/after"]).good();
     live.run(&["zpool", "export", "tank"]).good();
     live.expect_sound();

@@ -1,4 +1,4 @@
-//! The file system of the state folder or of the log is full: no command stops halfway, and the server goes on.
+//! The file system of the state folder or of the log is full: no command stops halfway, and the server continues.
 
 mod bed;
 

@@ -1,4 +1,4 @@
-//! A pool whose device hangs: commands answer from memory, and the pool goes on when the device does. The device is an
+//! A pool whose device hangs: commands answer from memory, and the pool continues when the device does. The device is an
 //! image in the file system of another pool, whose server is stopped. Another test has a server that speaks a foreign
 //! protocol.
 

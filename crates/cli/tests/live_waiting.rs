@@ -129,7 +129,7 @@ fn a_long_receive_blocks_no_other_command() {
     Done::from(child.wait_with_output().expect("it ends")).good();
     assert_eq!(fs::metadata(live.path("mnt/taken/file")).expect("mounted").len(), 3 << 20);
 
-    // Two at once into the same file system: the second is refused, the first goes on.
+    // Two at once into the same file system: the second is refused, the first continues.
     let (child, mut pipe) = begin("tank/taken", &more);
     let token = ["zfs", "get", "-Hpo", "value", "receive_resume_token", "tank/taken"];
     wait_until("it begins", || promptly(&live, &token).out != "-\n");

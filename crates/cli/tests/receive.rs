@@ -424,7 +424,7 @@ fn a_whole_pool_becomes_the_root_of_another() {
             assert_eq!(names(&bed, name), ["", "@1"]);
         }
     }
-    // It goes on with what comes next.
+    // It continues with the next stream.
     put(&bed, "tank", "more");
     zfs(&bed, "snapshot -r tank@2");
     send(&bed, &["-R", "-i", "@1", "tank@2"], "next").good();

@@ -128,7 +128,7 @@ fn a_stream_that_goes_on_takes_the_options_it_began_with() {
     let get = ["zfs", "get", "-Ho", "value", "receive_resume_token", "tank/part"];
     let token = bed.run(&get).good().trim().to_owned();
     let plain = send(&bed, &["-t", &token]);
-    // The token tells how the stream is written, whatever else is said.
+    // The token decides about the form of the stream, and overrides other options.
     let said = ["--large-block", "--embed", "--compressed", "--raw", "-D", "-t", &token];
     assert!(plain == send(&bed, &said), "other bytes");
     for refused in ["-p", "-R", "-b", "-h"] {

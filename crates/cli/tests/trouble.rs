@@ -535,7 +535,7 @@ fn two_copies_of_a_device_are_named_and_the_right_one_is_used_or_none() {
     let line = format!("cenote: '{copy}' and '{newer}' are copies of one device: '{newer}' is used\n");
     let done = bed.run(&["zpool", "import", "-d", &folder]);
     assert!(done.status == 0 && done.err == line, "{done:?}");
-    // Nothing tells which one of two equal copies is meant.
+    // It is unknown which one of two equal copies is meant.
     std::fs::copy(bed.path("a.img"), bed.path("b.img")).expect("copied");
     std::fs::remove_file(&copy).expect("removed");
     let other = bed.path("b.img").display().to_string();

@@ -1,7 +1,7 @@
 //! Objects of an objset that may differ from an earlier state of it.
 //!
 //! From:   `stream`, which walks the blocks of dnodes that were written since.
-//! To:     `zpl`, which tells what became of the files.
+//! To:     `zpl`, which reports the changes of the files.
 
 use format::ObjectId;
 

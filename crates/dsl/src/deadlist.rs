@@ -231,7 +231,7 @@ pub(crate) fn take_from(
     Ok((lists, sizes))
 }
 
-/// Gives the entry `key` another list. The old one is the caller's.
+/// Replaces the list of the entry `key`. The caller owns the old list from then on.
 pub(crate) fn set_entry(mos: &Mos, tx: &Tx, id: ObjectId, (key, list): Entry) -> Result<()> {
     let value = Value::from_u64(list.0);
     Ok(zap::update(&mos.object(id)?, tx, int_key(key.0).as_bytes(), &value)?)

@@ -1,7 +1,7 @@
 //! Setting the encryption roots of datasets that were received raw.
 //!
 //! A raw stream brings the keys of a dataset wrapped with the user's key of the sender's encryption root. Only the
-//! replication stream tells which datasets share one key. No key is needed here, because no key is wrapped again.
+//! replication stream says which datasets share one key. No key is needed here, because no key is wrapped again.
 //!
 //! Source: docs/format/13-encryption.md §6, §7.2.
 

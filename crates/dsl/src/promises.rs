@@ -122,7 +122,7 @@ impl Promises {
         Ok(())
     }
 
-    /// Asks for `bytes` below `dir`, for a dataset with its `own` limits. `reach` tells which limits hold; `size` is the
+    /// Asks for `bytes` below `dir`, for a dataset with its `own` limits. `reach` says which limits are valid; `size` is the
     /// size of the pool in bytes. A transaction counts as at least one byte, so that every level is checked. A change at a
     /// limit then waits for the sync that accounts the frees of other changes.
     pub fn ask(&self, dir: ObjectId, own: &Own, bytes: u64, reach: Reach, size: u64) -> Answer {

@@ -23,7 +23,7 @@ pub const RECORD_MAX: u64 = 16 << 20;
 /// only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// Bytes of the first record, which tells how the pool was made; 0 until it is there.
+    /// Bytes of the first record, which describes how the pool was made; 0 until it is there.
     pub create_len: u64,
     /// Bytes of the object.
     pub size: u64,

@@ -232,7 +232,7 @@ impl Header {
         if raw.len() < HEADER {
             return Err(Corrupt::new("SA buffer length", raw.len() as u64));
         }
-        // The magic itself tells the order: spill blocks and bonuses are written in that of the host.
+        // The magic itself shows the order: spill blocks and bonuses are written in that of the host.
         let order = if ByteOrder::Little.u32(raw, 0) == MAGIC { ByteOrder::Little } else { ByteOrder::Big };
         if order.u32(raw, 0) != MAGIC {
             return Err(Corrupt::new("SA magic", ByteOrder::Little.u32(raw, 0).into()));

@@ -89,7 +89,7 @@ pub struct Uberblock {
 }
 
 impl Uberblock {
-    /// Decodes the start of a slot; the magic tells the byte order.
+    /// Decodes the start of a slot; the magic shows the byte order.
     ///
     /// # Errors
     /// [`Corrupt`] for a bad magic, short input or a bad root pointer.

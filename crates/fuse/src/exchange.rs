@@ -43,7 +43,7 @@ impl Mounted {
     /// messages end before it, and new messages wait for it. `change` is called when the file system is closed, and opens it
     /// again even if nothing changed. `below` are the paths, from the root of the mount, of other mounts: these stay.
     ///
-    /// Gives why the mount serves nothing any more if it could not be opened again.
+    /// If the file system could not be opened again, returns the reason; the mount then serves nothing.
     ///
     /// # Errors
     /// Before `change` is called: [`MountError::Busy`] if messages do not end, [`MountError::Stuck`] if the pool

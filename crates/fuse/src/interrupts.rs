@@ -31,7 +31,7 @@ const ENDING: u64 = 1 << 1 | 1 << 2 | 1 << 14;
 /// SIGKILL. The kernel also sets it for a program that dies of another signal.
 const KILLED: u64 = 1 << 8;
 
-/// The request reads: it can be answered at any time. The thread that serves it goes on and its answer is ignored. If
+/// The request reads: it can be answered at any time. The thread that serves it continues, and its answer is ignored. If
 /// it was a lookup, the node stays known until the unmount, because the kernel does not count the lookup.
 const LOOKS: u8 = 0;
 /// The request changes something and has not begun.

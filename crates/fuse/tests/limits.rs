@@ -41,7 +41,7 @@ fn append(mut file: &File, written: &mut Vec<u8>, size: usize, most: u64) -> Opt
     None
 }
 
-/// `close` tells of no error.
+/// `close` returns no error.
 fn close(file: File) {
     let fd: std::os::fd::OwnedFd = file.into();
     let copy = fd.try_clone().unwrap();

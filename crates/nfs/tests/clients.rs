@@ -524,7 +524,7 @@ fn nonsense_ends_its_connection_alone() {
     assert!(ends(&[0; 4096]), "fragments without end");
     assert!(ends(&[0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 9]), "no call");
     assert!(ends(b"GET / HTTP/1.1\r\n\r\n"), "another protocol");
-    // Arguments that are none are refused, and the connection goes on.
+    // Invalid arguments are refused, and the connection continues.
     let mut client = bed.client(1000);
     for procedure in 1..=22 {
         for arguments in [&[0xff; 40][..], &[], &[0, 0, 0, 64], &[0, 0, 0, 4, 1, 2, 3, 4]] {

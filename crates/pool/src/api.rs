@@ -428,7 +428,7 @@ impl Pool {
         })
     }
 
-    /// Gives a pool of a legacy version a newer one; with 5000 it has feature flags from then on, none enabled.
+    /// Upgrades a pool of a legacy version. With version 5000 it has feature flags from then on, of which none is enabled.
     ///
     /// # Errors
     /// If it cannot be written.

@@ -213,7 +213,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// Fills and reads the cache `disk` from now on, by the sectors that its label tells.
+    /// Fills and reads the cache `disk` from now on, with the sector size that its label has.
     pub(crate) fn use_cache(&self, guid: Guid, disk: &Arc<dyn Disk>) {
         let told = labels::read(&**disk).configs.into_iter().find_map(|label| match label {
             Label::Aux(aux) => aux.ashift,

@@ -56,7 +56,7 @@ pub(crate) fn non_allocating(config: &PoolConfig) -> Vec<u32> {
 /// How far a removal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It goes on.
+    /// It is in progress.
     Running,
     /// It has ended.
     Finished,
@@ -198,7 +198,7 @@ impl Objects {
     }
 }
 
-/// A removal that goes on.
+/// A running removal.
 #[derive(Debug)]
 pub(crate) struct Evacuating {
     pub(crate) record: Record,
@@ -295,7 +295,7 @@ pub(crate) fn txgs_of_copies(mos: &Mos, config: &PoolConfig) -> Result<Vec<Txg>>
     Ok(txgs)
 }
 
-/// Gives the allocator the running removal and the copied ranges.
+/// Passes the running removal and the copied ranges to the allocator.
 ///
 /// # Errors
 /// The MOS cannot be read.

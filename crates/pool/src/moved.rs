@@ -1,7 +1,7 @@
 //! The blocks that were copied from removed vdevs, and from one that is being removed, as the MOS lists them.
 //!
 //! From:   the mapping of each in the MOS, and the record of the last removal.
-//! To:     `storage`, which finds blocks by it; the sync, which goes on with a removal (`sync/evacuate.rs`).
+//! To:     `storage`, which finds blocks by it; the sync, which continues a removal (`sync/evacuate.rs`).
 //! Source: docs/format/12-auxiliary-vdevs.md §5.2, §5.4, §5.8; 05-space-maps.md §9.
 
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ impl crate::Pool {
         Ok(Some(Removal { stage, vdev, begun, ended, to_copy, copied, mapping }))
     }
 
-    /// Bytes that the mapping of a top-level vdev would take if it were removed, as OpenZFS tells them before.
+    /// Bytes that the mapping of a top-level vdev would take if it were removed, as OpenZFS shows them before a removal.
     ///
     /// # Errors
     /// Its space maps cannot be read.

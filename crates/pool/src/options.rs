@@ -101,7 +101,7 @@ pub struct Options {
     pub scrubs_rebuilt: bool,
     /// A request to a device that takes this many milliseconds counts as slow.
     pub slow_io_ms: u64,
-    /// Milliseconds after which an event tells of a request that a device does not answer.
+    /// Milliseconds after which an event reports a request that a device does not answer.
     pub deadman_ms: u64,
     /// Milliseconds after which an event reports a txg that does not end.
     pub deadman_sync_ms: u64,

@@ -6,7 +6,7 @@
 //! To:     the record in the ZAP of the top-level vdev; in the end, the lists of what the devices lack.
 //! Source: docs/format/11-redundancy.md §7.
 //!
-//! The ranges that a txg copies are noted in the same txg: after a power cut the rebuild goes on from the last txg on disk.
+//! The ranges that a txg copies are noted in the same txg: after a power cut the rebuild continues from the last txg on disk.
 //! New blocks go to the new device, too, whether the rebuild has passed their place or not. A resilver that begins takes the
 //! place of every rebuild.
 

@@ -61,7 +61,7 @@ impl Word {
     }
 }
 
-/// An expansion that goes on.
+/// A running expansion.
 #[derive(Clone, Debug)]
 pub(crate) struct Reflow {
     /// The id of the vdev.

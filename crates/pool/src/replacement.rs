@@ -53,7 +53,7 @@ pub(crate) fn check(parent: &VdevConfig, at: usize, joins: Joins) -> Result<()> 
     }
 }
 
-/// The leaves that are not needed any more, in the order in which they leave. `is_whole` tells whether all devices below a
+/// The leaves that are not needed any more, in the order in which they leave. `is_whole` says whether all devices below a
 /// vdev hold all data.
 pub(crate) fn ended(tree: &VdevConfig, is_whole: &dyn Fn(&VdevConfig) -> bool) -> Vec<Guid> {
     let mut ended = Vec::new();

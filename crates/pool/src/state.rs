@@ -336,7 +336,7 @@ impl Inner {
         }
     }
 
-    /// Bytes dirty now; tells the engines of compression whether writers are delayed for them.
+    /// Bytes dirty now; also tells the compression engines whether writers are delayed.
     pub(crate) fn look_at_load(&self) -> u64 {
         let dirty = self.budget.bytes();
         // A stepwise pool must not depend on the load.
@@ -492,7 +492,7 @@ pub(crate) struct SyncState {
     pub(crate) freeing: bool,
     /// The checkpoint, and the space that it keeps.
     pub(crate) keeping: Keeping,
-    /// The removal of a vdev that goes on.
+    /// The running removal of a vdev.
     pub(crate) evacuating: Option<Evacuating>,
     /// The expansion of a raidz vdev that is under way.
     pub(crate) reflow: Option<Reflow>,

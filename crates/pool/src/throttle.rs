@@ -46,7 +46,7 @@ pub(crate) struct Limits {
     pub(crate) scrubs_rebuilt: AtomicBool,
     /// A request to a device that takes this many milliseconds counts as slow.
     pub(crate) slow_io_ms: AtomicU64,
-    /// Milliseconds after which an event tells of a request that a device does not answer.
+    /// Milliseconds after which an event reports a request that a device does not answer.
     pub(crate) deadman_ms: AtomicU64,
     /// Milliseconds after which an event reports a txg that does not end.
     pub(crate) deadman_sync_ms: AtomicU64,

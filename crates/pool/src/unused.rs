@@ -1,6 +1,6 @@
 //! Free space that is overwritten (`zpool initialize`) or given back to devices (`zpool trim`), in the background.
 //!
-//! From:   the administrator; the state that is kept with each leaf, so that either cenote or OpenZFS goes on with it.
+//! From:   the administrator; the state that is kept with each leaf, so that cenote or OpenZFS can continue it.
 //! To:     the devices. It is done step by step in the sync thread, which alone allocates: what is free stays free meanwhile.
 //! Source: docs/format/12-auxiliary-vdevs.md §7.
 
@@ -95,7 +95,7 @@ pub enum Course {
     /// It never began, or was forgotten.
     #[default]
     None,
-    /// It goes on.
+    /// It is in progress.
     Active,
     /// It was cancelled.
     Canceled,
@@ -208,7 +208,7 @@ impl Pool {
         Ok(left)
     }
 
-    /// Carries out an order for one leaf. A started treatment goes on in the background.
+    /// Carries out an order for one leaf. A started treatment continues in the background.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`]; [`Error::NotTreatable`]; [`Error::Treating`]; [`Error::NotTreated`]; it cannot be written.

@@ -1,6 +1,6 @@
 //! Devices that answer late, or not at all.
 //!
-//! From:   `server`, which looks at the devices now and then, and tells clients before they read a device themselves.
+//! From:   `server`, which looks at the devices now and then, and notifies clients before they read a device themselves.
 //! To:     the requests that each leaf notes ([`storage::Meter`]). Looking waits for no device; only
 //!         [`Pool::ask_devices`] sends a request of its own, from a thread. No caller waits longer than [`ANSWER`] for it.
 

@@ -1,4 +1,4 @@
-//! A mirror with a device that fails, is outdated or is missing: the pool goes on and records which txgs the device missed.
+//! A mirror with a device that fails, is outdated or is missing: the pool continues and records which txgs the device missed.
 
 mod scripted;
 
@@ -47,7 +47,7 @@ fn all_but(script: &Script, lost: usize) -> Vec<ScriptedDisk> {
     disks
 }
 
-/// A device fails at each operation of a txg: the pool goes on without an error, and all data is on the other devices.
+/// A device fails at each operation of a txg: the pool continues without an error, and all data is on the other devices.
 fn goes_on_without(parity: usize, fault: impl Fn(usize) -> Fault) {
     let ops = {
         let script = Script::new();

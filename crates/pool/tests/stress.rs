@@ -328,7 +328,7 @@ fn entry(number: u64) -> Vec<u8> {
 }
 
 /// Not a test: the process that is killed. It appends to a log, and keeps the length of the log in the first word
-/// of another object, in one transaction; it tells each length that is synced.
+/// of another object, in one transaction; it reports each length that is synced.
 #[test]
 #[ignore = "started by the test that kills it"]
 fn child_that_writes_until_it_is_killed() {

@@ -1,4 +1,4 @@
-//! A pool whose device refuses writes for a while: it waits, and goes on where it was.
+//! A pool whose device refuses writes for a while: it waits, and then continues.
 
 mod scripted;
 

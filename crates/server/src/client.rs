@@ -243,7 +243,7 @@ impl Client {
     /// Ends the server and waits until it has closed the pool's devices.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] and the like: it goes on.
+    /// [`Refusal::Busy`] and similar errors; the server continues.
     pub fn stop(self, stop: Stop) -> Result<(), ClientError> {
         match ask(&self.stream, &Request::Stop(stop), &[])? {
             Reply::Stopped => {

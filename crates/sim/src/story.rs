@@ -215,7 +215,7 @@ impl Story {
         let stat = self.fs().stat(id)?;
         let old = self.model.content(path).expect("a regular file").clone();
         let mut new = Vec::clone(&old);
-        // A refused write may have got through up to some record: the size tells how far, as stories only
+        // A refused write may have got through up to some record: the size shows how far, as stories only
         // append when they expect refusal.
         let end = (offset + data.len() as u64).min(stat.size) as usize;
         if end > offset as usize {
@@ -408,7 +408,7 @@ impl Story {
         self.cut_power_at(self.script.op_count(), policy)
     }
 
-    /// As if power had gone before operation `cut` of the log. The story goes on from the state that is found,
+    /// As if power had gone before operation `cut` of the log. The story continues from the state that is found,
     /// with a new log.
     ///
     /// # Panics

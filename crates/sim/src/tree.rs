@@ -45,7 +45,7 @@ pub struct Entry {
     pub mode: u32,
     /// Names of the object; 2 + subdirectories for a directory.
     pub nlink: u64,
-    /// The first name of the same object: tells hard links from copies.
+    /// The first name of the same object: distinguishes hard links from copies.
     pub first_name: String,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,

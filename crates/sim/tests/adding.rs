@@ -415,7 +415,7 @@ fn a_device_that_comes_back_after_a_removal_gets_what_was_copied_without_it() {
     story.pool().remove(gone).expect("the others have room for it");
     story.forget_unasked_syncs();
     story.sync();
-    // Once while it goes on, once after.
+    // Once while the removal is running, once after it.
     let joined = story.pool().online_disk(other, Arc::new(story.disk(2))).expect("it is there");
     story.pool().resilver_joined(joined).expect("it begins");
     story.pool().wait_scrub().expect("it ends");

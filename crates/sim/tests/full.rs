@@ -1,4 +1,4 @@
-//! Full pools: a writer gets the error for no space, and the pool goes on.
+//! Full pools: a writer gets the error for no space, and the pool continues.
 
 mod zdb;
 
@@ -32,7 +32,7 @@ fn make(story: &Story, name: &str) -> Result<ObjectId, Error> {
     story.fs().create(story.fs().root(), name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644))
 }
 
-/// Calls `step` with 0, 1, 2 … until it is told that there is no space; returns how often it was not.
+/// Calls `step` with 0, 1, 2 … until the error for no space; returns the number of calls before.
 fn until_full(story: &mut Story, mut step: impl FnMut(&Story, u64) -> Result<(), Error>) -> u64 {
     for number in 0.. {
         match step(story, number) {

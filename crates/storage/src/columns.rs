@@ -37,7 +37,7 @@ impl Columns<'_> {
         read.unwrap_or(Err(ReadError::Missing { vdev: self.vdev }))
     }
 
-    /// Fills the buffer of each column. Gives, in their order, the number of the leaf that gave it.
+    /// Fills the buffer of each column. Returns, in their order, the number of the leaf that gave each.
     pub(crate) fn read_all(&self, mut columns: Vec<(Column, &mut [u8])>) -> Vec<Result<usize, ReadError>> {
         if let [(column, buf)] = &mut columns[..] {
             return vec![self.read(column, buf)];

@@ -76,7 +76,7 @@ impl Deflate {
         GzipEngine::named(GzipEngine::WORDS[word])
     }
 
-    /// Whether writers are delayed now: `pool` tells with each transaction, and after each txg.
+    /// Whether writers are delayed now: `pool` sets it with each transaction, and after each txg.
     pub fn set_throttled(&self, throttled: bool) {
         self.throttled.store(throttled, Ordering::Relaxed);
     }

@@ -22,7 +22,7 @@ use crate::meter::Purpose;
 use crate::side::Side;
 use crate::txg_runs::TxgRuns;
 
-/// The vdev of the leaves. It tells which devices hold the data of a leaf.
+/// The vdev of the leaves. It shows which devices hold the data of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways<'a> {
     /// Of draid only: other vdevs have no distributed spares.

@@ -21,7 +21,7 @@ pub enum Wish {
     /// It waits for the answer.
     #[default]
     Stay,
-    /// It handles a signal by which users end programs, and goes on afterwards: it may see the answer.
+    /// It handles a signal by which users end programs, and continues afterwards: it may see the answer.
     Asked,
     /// The program dies, so the answer does not matter.
     Dying,

@@ -63,7 +63,7 @@ impl Workers {
     /// The first error of `sink`; no further item is taken or computed then.
     ///
     /// # Panics
-    /// A panic of `f` goes on in the calling thread when its item's turn comes. If `window` is 0.
+    /// A panic of `f` continues in the calling thread when its item's turn comes. If `window` is 0.
     pub fn map_ordered<T, R, E>(
         &self,
         caller: Caller,

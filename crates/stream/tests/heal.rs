@@ -185,7 +185,7 @@ fn an_incremental_stream_heals_what_it_brings() {
         assert_eq!(places(block).len(), 2);
         places(block).iter().for_each(|at| spoil(&ground, *at));
     }
-    // Of this one a copy is left: a scrub mends the other.
+    // This block has an intact copy, and a scrub repairs the other one.
     let half = block(&ground, "tank/fs@b", new, 5);
     spoil(&ground, places(&half)[0]);
     let told = heal(&ground, &incr, "tank/fs@b").unwrap();

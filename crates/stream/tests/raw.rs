@@ -117,7 +117,7 @@ fn raw_streams_of_openzfs_are_received_without_keys_and_sent_again_the_same() {
     for name in ["tank/crypt@k2", "tank/crypt"] {
         send(ground.pool(), name, None, SendFlags::default());
     }
-    // A clone goes on with the increment, too, and all of it can be destroyed without keys.
+    // The increment can also be received into a clone, and all of it can be destroyed without keys.
     let copy = "tank/copy@k1";
     ground.receive(&full, copy).unwrap();
     ground.receive(&incr, "tank/copy@k2").unwrap();

@@ -157,7 +157,7 @@ fn missing_parts_are_not_sent_on() {
     Sender::new(&source).send_resumed(&token(&second, "tank/fs"), &mut rest, &mut |_| {}).unwrap();
     second.receive_with(&rest, "tank/fs@b", &kept()).unwrap();
     assert!(content(&source, "gsend/fs@b") == content(second.pool(), "tank/fs@b"));
-    // zdb minds files whose folder has not arrived.
+    // zdb complains about files whose folder has not arrived.
     assert!(first.pool().abort_receive("tank/fs").unwrap());
 }
 

@@ -60,7 +60,7 @@ impl Filesystem {
         Ok(Some(tables))
     }
 
-    /// Gives the tables and the number of the object that leads to them.
+    /// Returns the tables and the number of the object that leads to them.
     fn make_tables(&self, tx: &Tx) -> Result<(Tables, u64)> {
         let objset = &self.inner.objset;
         let salt = || self.inner.dataset.host().entropy.u64();

@@ -14,7 +14,7 @@ fn lz4() -> (&'static str, u64) {
     ("compression", CompressionSetting::LZ4.to_property())
 }
 
-/// Half noise, half zeros: it compresses, and tells where it belongs.
+/// Half noise, half zeros: it compresses, and shows where it belongs.
 fn record(number: u64, version: u64) -> Vec<u8> {
     let mut x = (number << 20 | version).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; RECORD];

@@ -1,4 +1,4 @@
-//! A change that waits for its transaction holds no locks: everything else goes on with the same files and directories.
+//! A change that waits for its transaction holds no locks: all other requests for the same files and directories continue.
 
 mod support;
 
@@ -154,7 +154,7 @@ fn nobody_waits_for_a_change_that_waits_at_a_quota_of_the_file_system() {
     let tree = Tree::made(bed.fs().clone());
     for (name, change) in growing() {
         bed.pool().sync().unwrap();
-        // More than the quota is promised. Only a sync tells how much of it was used.
+        // More than the quota is promised. Only a sync shows how much of it was used.
         let gate = gate(&tree, Hold::write(16 * MIB));
         let (answered, done) = tree.answers_while_it_waits(change, || drop(gate));
         assert!(answered, "{name} keeps others waiting");

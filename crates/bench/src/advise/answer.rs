@@ -26,7 +26,7 @@ pub const RATIO_MEANS: &str = "compressratio: ZFS's own figure for the records. 
 pub struct Advice {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Always `advice`; it tells an answer apart from a report of measurements.
+    /// Always `advice`; it distinguishes an answer from a report of measurements.
     pub form: String,
     /// Version of cenote.
     pub version: String,

@@ -1,4 +1,4 @@
-//! Copies among all files: by reading everything, or as far as a sample tells.
+//! Copies among all files: found by reading everything, or estimated from a sample.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;

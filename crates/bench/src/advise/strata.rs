@@ -10,7 +10,7 @@
 //! where X · s / √(n · (n + 1) · c) is largest. X is the stratum's bytes, n the pieces drawn of it, s how much they
 //! differ in a byte, and c the cost of one. This is Neyman's
 //! allocation, one draw at a time (with the same s for all until
-//! [`Strata::learn`] tells them apart). Within a stratum the draws follow multiples of the golden ratio from a random
+//! [`Strata::learn`] separates them). Within a stratum the draws follow multiples of the golden ratio from a random
 //! start: every beginning of that sequence is spread over all folders and files evenly.
 //!
 //! Source: W. G. Cochran, Sampling Techniques, chapter 5.5.

@@ -66,7 +66,7 @@ impl Contents {
         Contents { path: name.into(), size, stamp: None, segments }
     }
 
-    /// The text that tells it from other files of the same name.
+    /// The text that distinguishes it from other files of the same name.
     pub(super) fn identity(&self) -> String {
         format!("{} {:?}", self.size, self.stamp)
     }

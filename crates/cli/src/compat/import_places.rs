@@ -80,7 +80,7 @@ pub(super) fn tell(copy: &DeviceCopy, console: &mut Console) {
 /// Names all copies of devices of a pool that is to be imported.
 ///
 /// # Errors
-/// Nothing tells which one of two copies is meant.
+/// It is unknown which one of two copies is meant.
 pub(super) fn choose(found: &Found, action: Action, console: &mut Console) -> Result<(), Failure> {
     if let Some(copy) = found.copies.iter().find(|copy| copy.is_doubtful) {
         let failure = action.failed(NotOpen::Copies(copy.clone()));

@@ -85,7 +85,7 @@ impl Repeat {
         })
     }
 
-    /// As [`Repeat::run`], for figures that are told since the time before: with `skip` the first is taken without
+    /// As [`Repeat::run`], for figures that count since the time before: with `skip` the first is taken without
     /// being shown (`quiet`), and does not count.
     ///
     /// # Errors

@@ -143,7 +143,7 @@ fn treat(
     Ok(!refused)
 }
 
-/// The leaves named, or all of the tree, each with what it is called; or the name that is none's.
+/// The named leaves, or all leaves of the tree, each with its name; or the first name that no leaf has.
 fn leaves(view: &PoolView, names: &[String]) -> Result<Vec<(String, Guid)>, String> {
     let tree = view.tree(Naming::default());
     if names.is_empty() {

@@ -46,7 +46,7 @@ fn mountpoints(name: &str, around: &Surroundings) -> Option<Vec<(String, String)
     Some(filesystems.filter_map(place).collect())
 }
 
-/// `datasets` in turns of the pools that they are in. Where each pool has one turn, it is told to do all.
+/// `datasets` in groups of the same pool, in order. If each pool has only one group, its server handles all of them at once.
 fn turns(pools: Vec<String>, datasets: impl Iterator<Item = String>) -> Vec<Turn> {
     let mut turns: Vec<Turn> = Vec::new();
     for dataset in datasets.filter(|dataset| pools.iter().any(|pool| pool == pool_of(dataset))) {

@@ -24,7 +24,7 @@ pub static COMMAND: Command = Command {
 };
 
 /// Runs `zpool reopen`: opens every device again. Devices that are missing, or that no longer belong to the pool, are
-/// reported; the pool goes on with the ones it has open.
+/// reported; the pool continues with the open ones.
 ///
 /// # Errors
 /// The arguments are wrong, or pools or devices are missing. Each of them has a message of its own.

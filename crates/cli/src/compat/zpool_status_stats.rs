@@ -85,7 +85,7 @@ fn of_removal(vdev: Option<&VdevView>, removal: &Removal, look: Look) -> Value {
     all.into()
 }
 
-/// A rebuild is one pass: it goes on where it was when the pool is imported.
+/// A rebuild is one pass. After an import it continues at its last place.
 fn of_rebuild(vdev: &VdevView, rebuild: &Rebuild, look: Look, now: u64) -> Option<Value> {
     let state = match rebuild.state {
         RebuildState::None => return None,

@@ -18,7 +18,7 @@ impl Operand {
     /// Reads a word; `None` if it is a path outside of all mounted datasets.
     ///
     /// # Errors
-    /// A place that is none.
+    /// An operand that is no valid place.
     pub fn read(word: &str, around: &Surroundings) -> Result<Option<Operand>, PlaceError> {
         let inside = |path: &Path| {
             let place = client::place_of(&around.path(path), around)?;

@@ -54,7 +54,7 @@ pub enum NotOpen {
         /// The reason that its partition table gives, if it has one.
         why: Option<String>,
     },
-    /// Two copies of one device were found, and nothing tells which one is meant.
+    /// Two copies of one device were found, and it is unknown which one is meant.
     #[error("'{}' and '{}' are copies of one device", .0.left_out.display(), .0.used.display())]
     Copies(pool::DeviceCopy),
     /// None of its devices is where it was.

@@ -16,7 +16,7 @@ use crate::wrap;
 /// The time between two looks of a waiting client whether it received the order to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// How long a command may take to stop before a line tells its user why.
+/// How long a command may take to stop before a line says why.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Lets the server of a pool carry out a command that reads its files, if that server has keys of encrypted datasets: this process

@@ -168,7 +168,7 @@ impl Command {
 }
 
 /// Carries out a command line of `cenote`; `words` are those after its name. A server that it becomes carries out `commands`.
-/// Gives the exit status.
+/// Returns the exit status.
 pub fn main(
     words: impl IntoIterator<Item = OsString>,
     posix: bool,
@@ -269,7 +269,7 @@ fn plainly(command: &Command, words: &[OsString]) -> Vec<OsString> {
     words
 }
 
-/// Whether a mistake is told in lines that are too long for the terminal, so that they must be wrapped.
+/// Whether the message of an error has lines that are too long for the terminal, so that they must be wrapped.
 fn is_too_wide(error: &clap::Error) -> bool {
     let columns = out::columns_of(&std::io::stderr()).unwrap_or(usize::MAX);
     error.to_string().lines().any(|line| line.chars().count() > columns)

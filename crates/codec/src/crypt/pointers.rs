@@ -44,7 +44,7 @@ pub(super) fn record(raw: &[u8], order: ByteOrder, version: MacVersion, out: &mu
         MacVersion::One => whole & !(DEDUP | CHECKSUM | BYTE_ORDER | COMPRESSION | PSIZE),
     };
     out.extend_from_slice(&properties.to_le_bytes());
-    // The code is a string of bytes in the byte order of the block's writer, which the pointer's own bit tells.
+    // The code is a string of bytes in the byte order of the block's writer, which a bit of the pointer gives.
     let writer = if whole & BYTE_ORDER == 0 { ByteOrder::Big } else { ByteOrder::Little };
     let mut mac = [0; MAC];
     for (i, word) in MAC_WORDS.into_iter().enumerate() {

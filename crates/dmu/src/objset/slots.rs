@@ -30,7 +30,7 @@ impl Objset {
     /// All objects on disk, in order; objects created since the last sync are not among them.
     ///
     /// # Errors
-    /// The iterator yields an error for a dnode block that cannot be read, and goes on.
+    /// The iterator yields an error for a dnode block that cannot be read, and then continues.
     pub fn synced_objects(&self) -> impl Iterator<Item = Result<(ObjectId, Dnode)>> + '_ {
         self.synced_objects_from(ObjectId(0))
     }
@@ -38,7 +38,7 @@ impl Objset {
     /// As [`Objset::synced_objects`], those from number `first` on.
     ///
     /// # Errors
-    /// The iterator yields an error for a dnode block that cannot be read, and goes on.
+    /// The iterator yields an error for a dnode block that cannot be read, and then continues.
     pub fn synced_objects_from(
         &self,
         first: ObjectId,

@@ -89,7 +89,7 @@ impl NvList {
         NvList::decode_prefix(raw).map(|(list, _)| list)
     }
 
-    /// Decodes a packed list and tells its length in bytes, header included.
+    /// Decodes a packed list. Also returns its length in bytes with the header.
     ///
     /// # Errors
     /// As [`NvList::decode`].

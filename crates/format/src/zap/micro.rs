@@ -34,7 +34,7 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
     /// The value.
     pub value: u64,
-    /// Collision differentiator: tells entries of equal hash apart.
+    /// Collision differentiator: distinguishes entries of equal hash.
     pub cd: u32,
 }
 

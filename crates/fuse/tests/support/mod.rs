@@ -284,7 +284,7 @@ pub fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// FNV-1a: tells contents apart.
+/// The FNV-1a hash of some contents.
 pub fn digest(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -5,7 +5,7 @@
 //!         vdev is one that leads to the others.
 //! Source: docs/format/12-auxiliary-vdevs.md §5.2 to §5.6.
 //!
-//! The copies, frees and records of a txg all count once its uberblock is written: after a power cut the removal goes on
+//! The copies, frees and records of a txg all count once its uberblock is written: after a power cut the removal continues
 //! from the last txg on disk.
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! To:     the scan state and the error log on disk, as OpenZFS keeps them (06 §1.5, §1.6).
 //!
 //! The visitor walks the trees of a synced txg. Space freed after it may be written over two txgs later, so
-//! blocks that were read by then are not believed: the visitor takes the trees of a newer txg and goes on
+//! blocks that were read by then are not trusted: the visitor takes the trees of a newer txg and goes on
 //! behind the last block that it had finished. Intent logs are not visited. Each txg notes on disk how far the
 //! visitor is.
 

@@ -6,7 +6,7 @@
 //!
 //! [`Source`] is the pool, parsed once: every block that can be reached from the newest uberblock. A [`Forgery`] is a set
 //! of changes to the contents of its blocks. [`Forgery::seal`] compresses the changed blocks again, computes their
-//! checksums, puts those into the pointers of the blocks above, and goes on so up to the uberblocks of all labels.
+//! checksums, puts those into the pointers of the blocks above, and continues up to the uberblocks of all labels.
 
 mod damage;
 mod disk;
@@ -106,7 +106,7 @@ impl<'a> Forgery<'a> {
         found.len()
     }
 
-    /// Writes a new block at a free place, uncompressed. `like` tells the rest of its pointer.
+    /// Writes a new block at a free place, uncompressed. The rest of its pointer is that of `like`.
     pub fn add(&mut self, content: &[u8], like: Block) -> BlockPtr {
         let dvas =
             [self.free_place(content.len() as u64, like.dvas[0]), Dva::decode(0, 0), Dva::decode(0, 0)];

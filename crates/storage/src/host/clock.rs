@@ -11,7 +11,7 @@ pub trait Clock: Send + Sync + Debug {
     /// Wall time since the Unix epoch: seconds and nanoseconds (below 10⁹).
     fn now(&self) -> (u64, u32);
 
-    /// Time since an arbitrary start; never goes back, and goes on while the machine sleeps.
+    /// Time since an arbitrary start; never goes back, and continues while the machine sleeps.
     fn monotonic(&self) -> Duration;
 }
 

@@ -335,7 +335,7 @@ impl FileDisk {
     fn start_writeback(&self, offset: u64, len: u64) {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
         // Only a hint: errors of the writes themselves show at the flush.
-        // SAFETY: the descriptor is open as long as `self.file` lives, and the call touches no memory of ours.
+        // SAFETY: the descriptor is open as long as `self.file` lives, and the call touches no memory of this process.
         let _ =
             unsafe { libc::sync_file_range(self.file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
     }
@@ -407,7 +407,7 @@ impl Disk for FileDisk {
 
     fn flush(&self) -> io::Result<()> {
         self.check_length()?;
-        // One at a time: the system tells of a failure once, and every flush after it must know.
+        // One at a time: the system reports a failure once, and every flush after it must know.
         let mut failed = self.flush_failed.lock();
         if *failed {
             return Err(io::Error::other("an earlier flush failed; writes may be lost"));
@@ -444,7 +444,7 @@ impl Disk for FileDisk {
     }
 
     fn ask(&self) -> io::Result<()> {
-        // A page that waits to be written stays cached, and says nothing of the device. The system tells of errors only.
+        // A page that waits to be written stays cached, and says nothing of the device. The system reports errors only.
         let _ = rustix::fs::fadvise(&self.file, self.start, NonZeroU64::new(ASKED as u64), Advice::DontNeed);
         self.read_at(&mut [0; ASKED], 0)
     }

@@ -27,12 +27,12 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The holder of a `flock` lock on the file that `metadata` describes, if the system tells.
+/// The holder of a `flock` lock on the file that `metadata` describes, if the system shows it.
 pub(super) fn of_file(metadata: &fs::Metadata) -> Option<Holder> {
     all_of(metadata).into_iter().next()
 }
 
-/// All processes that have a `flock` lock on the file that `metadata` describes, as far as the system tells.
+/// All processes that have a `flock` lock on the file that `metadata` describes, as far as the system shows them.
 pub(super) fn all_of(metadata: &fs::Metadata) -> Vec<Holder> {
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     let device = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
@@ -50,7 +50,7 @@ pub(super) fn all_of(metadata: &fs::Metadata) -> Vec<Holder> {
     pids.into_iter().map(holder).collect()
 }
 
-/// All processes that have a lock on the disk at `path`, as far as the system tells.
+/// All processes that have a lock on the disk at `path`, as far as the system shows them.
 #[must_use]
 pub fn holders_of(path: &Path) -> Vec<Holder> {
     fs::metadata(partitions::backing_file(path)).map_or_else(|_| Vec::new(), |metadata| all_of(&metadata))

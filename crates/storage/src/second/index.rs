@@ -7,7 +7,7 @@ use format::Guid;
 use format::blkptr::{Block, Dva};
 
 /// The key of a block: the place of its first copy in the pool, and its birth. Two blocks of one txg may share a key
-/// (the passes of a sync write blocks of the MOS anew in their places): the checksum tells them apart when they are
+/// (the passes of a sync write blocks of the MOS anew in their places): the checksum distinguishes them when they are
 /// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {

@@ -127,7 +127,7 @@ fn a_device_that_refuses_a_write_is_used_no_more() {
     assert_eq!(cache.stats().written, 1);
 }
 
-/// Offers `count` blocks of changing sizes, some at a time. Gives their sizes.
+/// Offers `count` blocks of changing sizes, some at a time. Returns their sizes.
 fn fill(cache: &SecondCache, count: u64, at_a_time: u64, seed: u64) -> BTreeMap<u64, u64> {
     let size = |n: u64| 512 * (1 + (n.wrapping_add(seed)).wrapping_mul(0x5851_f42d_4c95_7f2d) % 256);
     for n in 0..count {

@@ -71,7 +71,7 @@ fn same_shape(object: &Object, new: &NewObject) -> bool {
 /// A stream without `-L` brings the records of a large block in pieces of 128 KiB, and the object here has blocks of that
 /// size. In a later increment with `-L` the same object has larger blocks: its blocks here must stay, because the
 /// increment brings only those that changed. An object that was freed and made anew under the same number must give up
-/// its blocks instead. The generation tells the two apart.
+/// its blocks instead. The generation distinguishes the two.
 fn blocks_of(object: &Object, new: &NewObject) -> Result<Blocks> {
     let head = object.head();
     let (here, sent) = (head.block_size, new.block_size);

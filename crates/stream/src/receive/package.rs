@@ -56,7 +56,7 @@ fn entry_of(list: &NvList, snapshot: Guid) -> Option<&NvList> {
     })
 }
 
-/// Tags under which the sender holds the snapshot with this guid, as a package tells (`zfs send -h`).
+/// Tags under which the sender holds the snapshot with this guid, as a package lists them (`zfs send -h`).
 #[must_use]
 pub fn holds_of(list: &NvList, snapshot: Guid) -> Vec<String> {
     let tags = || -> Option<Vec<String>> {

@@ -19,7 +19,7 @@ use super::Receiver;
 use super::apply::{Apply, NUMBERS_MAX, OBJECT_BYTES_MAX, SPILL_MAX, invalid};
 use super::objects::check;
 
-/// A block as a record tells it.
+/// A block as a record describes it.
 struct Told<'a> {
     object_type: ObjectType,
     lsize: u64,

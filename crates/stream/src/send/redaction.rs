@@ -49,7 +49,7 @@ impl Redaction {
     }
 }
 
-/// A list, read as the stream goes on.
+/// A list that is read piece by piece along with the stream.
 struct List {
     entries: Peekable<RedactionEntries>,
 }

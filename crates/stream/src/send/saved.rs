@@ -86,7 +86,7 @@ impl Sender<'_> {
         if let Some(from) = &from {
             self.check_earlier(&to, from)?;
         }
-        // It represents the future snapshot. Its target tells whether that is a snapshot of a clone.
+        // It represents the future snapshot. Its target shows whether that is a snapshot of a clone.
         to.phys.guid = token.toguid;
         (to.name, to.dir_id) = (token.toname.clone(), info.dir_id);
         let mut begin = self.begin_of(&to, from.as_ref(), token.flags, token.redacted_by.is_some())?;

@@ -269,7 +269,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         self.met.lock()
     }
 
-    /// Copies what is no folder.
+    /// Copies a node that is no folder.
     fn copy(&self, job: Job<S>) {
         let mut again = vec![job];
         while let Some(job) = again.pop() {

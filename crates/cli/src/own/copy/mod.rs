@@ -62,7 +62,8 @@ const STEPS: usize = 1024;
 /// Interval at which a copy checks for a stop request, to report it.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// How long a copy out of a pool waits for everything to be counted, so that it is said before. Counting goes on beside it.
+/// How long a copy out of a pool waits until everything is counted, so that the total can be printed first. After that,
+/// counting continues beside the copy.
 const COUNTING: Duration = Duration::from_secs(1);
 
 /// A source that was found.

@@ -96,7 +96,7 @@ pub struct Child {
     pub name: Vec<u8>,
     /// Where it is.
     pub node: Node,
-    /// The type of the node, if the folder tells.
+    /// The type of the node, if the folder contains it.
     pub kind: Option<FileKind>,
 }
 

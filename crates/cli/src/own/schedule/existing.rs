@@ -19,7 +19,7 @@ pub(super) struct Existing {
     /// How many holds it has.
     pub holds: u64,
     pub has_clones: bool,
-    /// Which command made it, if one of ours did.
+    /// The command of cenote that made it, if one did.
     pub made_by: Option<String>,
     /// The tag of the destination that a backup made it for.
     pub made_for: Option<String>,
