@@ -37,7 +37,7 @@ impl Kind {
                 Some(Kind::WriteSpeed)
             }
             ("MB/s", "write") => Some(Kind::AcceptedSpeed),
-            // Means stand for them.
+            // Single runs are left out: their mean is in another row.
             ("s", row) if row.contains(", run ") => None,
             ("s", row) if row.contains("thread") => Some(Kind::Step),
             ("s", row) if row.starts_with("read") => Some(Kind::ReadTime),
@@ -130,7 +130,7 @@ struct Conditions<'a> {
     runs: Vec<&'a Run>,
     corner: &'a str,
     row: &'a str,
-    /// Cores that the row names, and the threads that stand for them here.
+    /// Cores that the row names, and the number of threads here that corresponds to them.
     cores: Option<(u32, u32)>,
     /// The compression that was measured by record size or by total.
     compression: &'a str,

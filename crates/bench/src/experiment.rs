@@ -1,4 +1,4 @@
-//! A measurement as a file: what to measure, on what, and which published figures stand beside it.
+//! A measurement as a file: what to measure, on which data, and with which published figures to compare.
 //!
 //! From:   TOML (docs/manual/bench.md lists the keys).
 //! To:     a [`Plan`] and a [`Source`], once a caller has had their say.
@@ -65,7 +65,7 @@ pub struct Experiment {
     pub data: Vec<String>,
     /// Steps of an application.
     pub steps: Vec<Step>,
-    /// Published figures to stand beside.
+    /// Published figures to compare with.
     pub published: Vec<Grid>,
     /// Values for the fields of [`Plan`] with the same names; an empty value leaves the field as it is.
     pub compressions: Vec<String>,

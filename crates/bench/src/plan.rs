@@ -71,7 +71,7 @@ pub struct Plan {
     pub application: Option<Application>,
     /// A file that keeps the measured runs, and from which an interrupted measurement continues.
     pub journal: Option<PathBuf>,
-    /// Published figures to stand beside.
+    /// Published figures to compare with.
     pub published: Vec<Grid>,
     /// Measurements of each, at least 1.
     pub repeat: u32,

@@ -1,4 +1,4 @@
-//! Figures that others published, as tables to stand beside one's own.
+//! Figures that others published, as tables beside the user's own.
 //!
 //! From:   a file such as `experiments/published.toml`: a section for each comparison, its settings, and arrays of
 //!         numbers with one for each setting.

@@ -1,7 +1,7 @@
 //! A disk and a network with a limited rate.
 //!
 //! From:   a [`Disk`] or the work of a measurement, and what another disk or a network could do.
-//! To:     measurements of how a pool behaves behind a slower device, or clients, than those at hand.
+//! To:     measurements of how a pool behaves with slower devices or clients than this machine has.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;

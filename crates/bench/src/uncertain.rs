@@ -1,7 +1,7 @@
 //! Checks whether measured times are reliable enough for a choice; otherwise sizes and CPU times decide.
 //!
 //! From:   runs that were verified, and the one that the times choose.
-//! To:     `advice`, which says so instead of recommending what noise chose.
+//! To:     `advice`, which reports the uncertainty in place of a recommendation that noise chose.
 
 use crate::Run;
 use crate::saving::{WORTHWHILE_SIZE, relative_size, time};

@@ -80,7 +80,7 @@ const FLOOR: f64 = 0.93;
 /// From this part on that the device is in use, it is what is waited for.
 const SCARCE: f64 = 0.81;
 
-/// Behind a slow device whatever compresses beats off, and the report says why. What compresses is read as
+/// With a slow device, all compression that saves space beats off, and the report says why. What compresses is read as
 /// much faster than the device as it is smaller.
 #[test]
 fn a_slow_device_is_what_off_waits_for() {

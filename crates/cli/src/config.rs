@@ -193,7 +193,7 @@ impl Config {
     }
 }
 
-/// Writes a value into the user's file; what else stands there stays as it is.
+/// Writes a value into the user's file. The rest of the file stays as it is.
 ///
 /// # Errors
 /// The file cannot be read or replaced, or is no TOML.

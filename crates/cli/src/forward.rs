@@ -131,7 +131,7 @@ fn has_lost_server(pool: &str, around: &Surroundings) -> bool {
     })
 }
 
-/// Starts the server of a pool whose server died, with its mounts, and says so.
+/// Starts the server of a pool whose server died, with its mounts, and prints a remark.
 fn start_again(pool: &str, around: &Surroundings, console: &mut Console) -> Result<Option<Client>, Failure> {
     start::start(pool, true, None, around, console)?;
     let client = server_of(pool, around)?;

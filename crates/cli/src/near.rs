@@ -56,7 +56,7 @@ pub fn told(
     let mores: Vec<String> =
         console.complaints().iter().take(COMPLAINTS).filter_map(|line| of_line(line)).collect();
     if !mores.is_empty() {
-        // The result stands before it.
+        // The result comes before it.
         console.flush()?;
         mores.iter().for_each(|more| console.remark(more));
     }

@@ -24,7 +24,7 @@ const START: State = {
     State { halves, len: 0 }
 };
 
-/// The state after the key block that `salt` stands for: every checksum of the pool starts from it.
+/// The state after the key block that follows from `salt`. Every checksum of the pool starts from it.
 pub(crate) fn keyed(salt: &[u8; 32]) -> State {
     let first = digest(START, salt);
     let second = digest(START, &first);

@@ -65,7 +65,7 @@ fn folded(Checksum(sum): Checksum) -> Checksum {
     Checksum([sum[0] ^ sum[2], sum[1] ^ sum[3], 0, 0])
 }
 
-/// The trailer that is hashed: the verifier stands where the checksum will be.
+/// The trailer that is hashed: it has the verifier in the place of the checksum.
 fn trailer(verifier: [u64; 4], order: ByteOrder) -> [u8; TRAILER] {
     let mut trailer = [0; TRAILER];
     order.put_u64(&mut trailer, 0, MAGIC);

@@ -60,7 +60,7 @@ fn deflate(slot: usize, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// A zlib stream of any bytes, whatever it takes: for words that are handed around, not for records.
+/// A zlib stream of any bytes, even if it is longer than they are: for texts such as resume tokens, not for records.
 #[must_use]
 pub fn zlib(src: &[u8]) -> Vec<u8> {
     let mut compressor = Compressor::new(CompressionLvl::default());

@@ -1,6 +1,6 @@
 //! Skein-512 with 256 bits of output in MAC mode, on the Threefish-512 block cipher.
 //!
-//! Own, because the crates at hand have no MAC mode, or a cipher at a third of this speed.
+//! This is an implementation of our own, because published crates have no MAC mode, or a cipher at a third of this speed.
 //!
 //! Source: docs/format/02-blocks-checksums-compression.md §3.1; Skein specification 1.3 §3.3 to §3.5.
 

@@ -8,7 +8,7 @@ const STRIDE: usize = 256;
 /// Whether every byte of `data` is zero. An empty slice is.
 #[must_use]
 pub fn is_zero(data: &[u8]) -> bool {
-    // Most blocks that are not zero say so in their first or last bytes.
+    // Most blocks that are not zero have other bytes at their beginning or end.
     if data.first().is_some_and(|&b| b != 0) || data.last().is_some_and(|&b| b != 0) {
         return false;
     }

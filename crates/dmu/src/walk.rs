@@ -71,7 +71,7 @@ impl Pointers {
 #[derive(Clone, Debug)]
 struct Frame {
     pointers: Pointers,
-    /// Where the first of them stands.
+    /// The place of the first of them.
     first: Spot,
     /// The next one.
     slot: usize,

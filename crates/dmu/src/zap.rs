@@ -26,7 +26,7 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// The value.
     pub value: Value,
-    /// Where it stands in iteration order.
+    /// Its position in the order of iteration.
     pub position: Position,
 }
 

@@ -157,7 +157,7 @@ pub fn is_modified(view: &View<'_>, head: &DslDataset) -> Result<bool> {
     Ok(meta(head.bp)? != meta(newest.bp)?)
 }
 
-/// A dataset known by its number, whatever it is called.
+/// A dataset by its number, which stays the same when it is renamed.
 pub fn info_of(view: &View<'_>, name: String, id: ObjectId) -> Result<DatasetInfo> {
     let dir_id = view.mos.dataset(id)?.dir;
     describe(view, name, dir_id, view.mos.dir(dir_id)?, id)

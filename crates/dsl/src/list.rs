@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// their dataset in the order of their creation, if asked for.
 ///
 /// # Errors
-/// Any of them cannot be read, or has a name that none may have.
+/// One of them cannot be read, or has an invalid name.
 pub fn list(view: &View<'_>, top: &str, depth: Option<usize>, snapshots: bool) -> Result<Vec<DatasetInfo>> {
     all_or_first_error(|report| survey(view, top, (depth, snapshots), &mut |_, error| report(error)))
 }

@@ -84,7 +84,7 @@ impl Rebuild {
         })
     }
 
-    /// The state as it stands on disk.
+    /// The state as it is on disk.
     #[must_use]
     pub const fn to_words(&self) -> [u64; WORDS] {
         [

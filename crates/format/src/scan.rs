@@ -148,7 +148,7 @@ impl Scan {
         })
     }
 
-    /// The state as it stands on disk.
+    /// The state as it is on disk.
     #[must_use]
     pub fn to_words(&self) -> [u64; WORDS] {
         let [d0, d1, d2, d3] = self.ddt_bookmark;

@@ -66,7 +66,7 @@ impl Address {
     /// Reads an address of TCP: `IP:PORT`, `PORT` on loopback, or `IP` with the `port` of the protocol.
     ///
     /// # Errors
-    /// The text is none of these. Names of hosts are none: what they stand for may change.
+    /// The text is none of these. Host names are refused, because their addresses may change.
     pub fn tcp(text: &str, port: u16) -> Result<Address, AddressError> {
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let of_port = || text.parse().ok().map(local);

@@ -14,7 +14,7 @@ pub type Opener = Arc<dyn Fn(&str) -> Result<Volume, String> + Send + Sync>;
 pub struct VolumeExport {
     /// The dataset.
     pub name: String,
-    /// Clients may not write, whatever the volume allows.
+    /// Clients may not write, even if the volume is writable.
     pub read_only: bool,
     /// How it is opened.
     pub open: Opener,
@@ -43,7 +43,7 @@ pub trait ServedVolume: Send {
     /// The address that clients connect to.
     fn uri(&self) -> String;
 
-    /// Whether clients may not write, whatever the volume allows.
+    /// Whether clients may not write, even if the volume is writable.
     fn is_read_only(&self) -> bool;
 
     /// Clients that are connected.

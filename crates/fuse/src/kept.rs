@@ -8,7 +8,7 @@
 
 use fuser::KeptMessage;
 
-/// Shorter data are copied: a kept buffer has room for 1 MiB, whatever the length of the data.
+/// Shorter data are copied: a kept buffer always takes 1 MiB.
 const KEPT_MIN: usize = 128 << 10;
 
 /// The data of a write, beyond the call that brought them.

@@ -45,7 +45,7 @@ impl Export {
         name.clone_into(&mut self.name.lock_after_panics());
     }
 
-    /// Whether clients may not write, whatever the volume allows.
+    /// Whether clients may not write, even if the volume is writable.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only

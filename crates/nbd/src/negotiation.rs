@@ -37,7 +37,7 @@ pub(crate) enum Broken {
 /// The client's answer to the greeting.
 #[derive(Clone, Copy)]
 pub(crate) struct Greeted {
-    /// It does without the zeros behind the answer to `EXPORT_NAME`.
+    /// It does not need the zeros behind the answer to `EXPORT_NAME`.
     no_zeroes: bool,
 }
 

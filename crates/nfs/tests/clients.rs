@@ -537,7 +537,7 @@ fn nonsense_ends_its_connection_alone() {
             assert!(is_refused, "{procedure}: {accept} {status}");
         }
     }
-    // Cut-off messages: whatever bytes, the others go on.
+    // Cut-off messages with any bytes do not affect other connections.
     let whole = client.message(NFS, CREATE, &at(&root, "file").u32(1).mode(0o600));
     for cut in (24..whole.len()).step_by(7) {
         let mut stream = TcpStream::connect(bed.address()).unwrap();

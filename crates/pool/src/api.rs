@@ -148,7 +148,7 @@ impl Pool {
         Ok(keys::object_of(&self.inner.mos, info.dir_id)?.is_some())
     }
 
-    /// The value received with a stream, whatever is in effect.
+    /// The value received with a stream, even if another value is in effect.
     ///
     /// # Errors
     /// If the DSL cannot be read.

@@ -1,6 +1,6 @@
 //! The tables of cloned blocks: how many block pointers refer to a block besides the first.
 //!
-//! From:   the sync of datasets, which counts the pointers that it adds; whatever frees blocks.
+//! From:   the sync of datasets, which counts the pointers that it adds; all code that frees blocks.
 //! To:     the tables in the MOS, once a txg.
 //! Source: docs/format/14-dedup-and-cloning.md §10–§12.
 

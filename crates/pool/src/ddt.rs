@@ -1,6 +1,6 @@
 //! The dedup tables of the pool: which blocks are shared, and how many block pointers refer to each.
 //!
-//! From:   the sync of datasets, which looks up and enters blocks; whatever frees blocks.
+//! From:   the sync of datasets, which looks up and enters blocks; all code that frees blocks.
 //! To:     the tables in the MOS, once a txg; blocks that nothing refers to any more, to be freed.
 //! Source: docs/format/14-dedup-and-cloning.md §2–§7.
 //!

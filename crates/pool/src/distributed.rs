@@ -70,7 +70,7 @@ pub(crate) fn lists_from_disk(top: &VdevConfig, members: &Members) {
     }
 }
 
-/// How many distributed spares the draid vdevs have that stand in the place of no device.
+/// Number of distributed spares of the draid vdevs that are not in use.
 pub(crate) fn idle(tree: &VdevConfig) -> usize {
     let of_top = |top: &VdevConfig| match top.kind {
         VdevKind::Draid { nspares, .. } => {

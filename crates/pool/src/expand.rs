@@ -39,7 +39,7 @@ impl Pool {
     /// Opens the device of a leaf again if it has become larger since it was opened.
     ///
     /// # Errors
-    /// [`Error::GrownMeanwhile`] where the pool cannot do without it for that moment.
+    /// [`Error::GrownMeanwhile`] if the pool needs it during that moment.
     fn reopen_grown(&self, guid: Guid) -> Result<Joined> {
         let vdevs = self.inner.storage.vdevs();
         let is_meant = |leaf: &&storage::Leaf| leaf.guid == guid.0 && leaf.distributed().is_none();

@@ -1,5 +1,5 @@
-//! The pool property `multihost`: the machine that holds the pool says so on the devices again and again, so that no other one
-//! takes it. When it cannot say so in time, it writes nothing any more.
+//! The pool property `multihost`: the machine that holds the pool writes this to the devices at intervals, so that no other
+//! machine takes it. If it cannot do so in time, it stops writing to the pool.
 //!
 //! From:   commits, which give the newest uberblock and ask what to say in the next one.
 //! To:     the last slot of an uberblock ring, on one device after another; [`storage::Fence`], which ends all writes.
@@ -200,7 +200,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Waits while `waits` says so, but not longer than `patience`.
+    /// Waits while `waits` returns true, but not longer than `patience`.
     fn wait_while<'a>(
         &self,
         state: MutexHeld<'a, State>,

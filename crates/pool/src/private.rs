@@ -1,4 +1,4 @@
-//! Folders and files that only one user may open, whatever the umask says.
+//! Folders and files that only one user may open, with any umask.
 
 use std::fs;
 use std::io;

@@ -187,7 +187,7 @@ impl Syncing<'_> {
     /// Copies the next part of a rebuild, about `bytes` of the space in use.
     ///
     /// # Errors
-    /// The MOS cannot be read; a device refuses that the pool cannot do without.
+    /// The MOS cannot be read; a device that the pool needs refuses.
     pub fn rebuild_some(&mut self, bytes: u64) -> Result<Step> {
         let Some((vdev, mut rebuild)) = self.rebuilding()? else { return Ok(Step::Ended) };
         let targets = self.rebuilt_leaves(vdev);

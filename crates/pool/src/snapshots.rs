@@ -161,7 +161,7 @@ impl Pool {
     /// The bookmarks of a file system or volume, oldest first.
     ///
     /// # Errors
-    /// [`Error::NoDataset`]; one has a name that none may have; or they cannot be read.
+    /// [`Error::NoDataset`]; a name is invalid; or they cannot be read.
     pub fn bookmarks(&self, fs: &str) -> Result<Vec<DatasetInfo>> {
         all_or_first_error(|report| self.survey_bookmarks(fs, &mut |_, error| report(error)))
     }
@@ -234,7 +234,7 @@ impl Pool {
     /// Holds of a snapshot: tag, and seconds since 1970, by tag.
     ///
     /// # Errors
-    /// [`Error::BadTag`] for a tag that none may have; or they cannot be read.
+    /// [`Error::BadTag`] for an invalid tag; or they cannot be read.
     pub fn holds(&self, info: &DatasetInfo) -> Result<Vec<(String, u64)>> {
         all_or_first_error(|report| self.survey_holds(info, report))
     }

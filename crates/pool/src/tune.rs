@@ -342,7 +342,7 @@ impl Tunable {
         }
     }
 
-    /// A value as it stands in a configuration file.
+    /// A value in the form of a configuration file.
     #[must_use]
     pub fn toml(&self, value: u64) -> String {
         match self.kind {

@@ -89,7 +89,7 @@ impl Treatment {
     }
 }
 
-/// How a treatment stands.
+/// The state of a treatment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Course {
     /// It never began, or was forgotten.
@@ -120,7 +120,7 @@ impl Course {
 /// The treatment of one leaf, as it is kept with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Treated {
-    /// How it stands.
+    /// The state of the treatment.
     pub course: Course,
     /// Progress: offset in bytes, counted from the start of the device's data.
     pub next: u64,
@@ -434,7 +434,7 @@ impl Syncing<'_> {
         Ok(None)
     }
 
-    /// Treats the next part of a leaf. Returns how it stands then, and how many bytes were treated.
+    /// Treats the next part of a leaf. Returns the state after that, and the number of treated bytes.
     fn treat_part(&mut self, guid: Guid, what: Treatment, treated: Treated) -> Result<(Treated, u64)> {
         let slot = self.slot(guid)?;
         let top = self.top_of(slot).clone();

@@ -106,7 +106,7 @@ pub enum Reply {
     },
     /// The state that stays readable.
     Lease {
-        /// Its uberblock as it stands on disk.
+        /// Its uberblock as it is on disk.
         uberblock: Vec<u8>,
     },
     /// How the server is.
@@ -212,7 +212,7 @@ pub struct Moved {
 pub enum Elsewhere {
     /// The folder belongs to another user.
     NotYours,
-    /// That folder is in the user's own mount, where they cannot mount; a symbolic link stands there.
+    /// The folder is in the user's own mount, where they cannot mount. It is shown as a symbolic link.
     Linked,
     /// As [`Elsewhere::Linked`], but a link found no room there.
     Within,

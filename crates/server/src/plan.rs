@@ -157,7 +157,7 @@ pub struct Told {
     pub by_zfs: bool,
 }
 
-/// Properties that a mount option can stand against.
+/// Properties that a mount option can override.
 pub(crate) const MOUNTED: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "xattr"];
 
 /// Mount options from the command line. They override properties until the next mount.

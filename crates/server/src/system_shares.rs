@@ -40,7 +40,7 @@ impl WantedShare {
     }
 }
 
-/// The protocol that clients of shares speak.
+/// The protocol of the clients of shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// NFS, by the server of the pool or by that of the system.

@@ -12,7 +12,7 @@ const DIFFERENCES_MAX: usize = 8;
 /// Largest file that a story makes, in bytes.
 const FILE_MAX: u64 = 64 << 20;
 
-/// The node that a name stands for.
+/// The node with a name.
 #[derive(Clone, PartialEq, Eq)]
 pub enum What {
     /// A regular file with its content and the time of its last change.

@@ -40,7 +40,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Leaves out devices that the pool can do without.
+    /// Leaves out devices that the pool does not need.
     fn write_log_part(
         &self,
         vdev: u32,

@@ -49,7 +49,7 @@ impl Storage {
     /// ranges must be in use while this runs. For the sync thread alone.
     ///
     /// # Errors
-    /// A device refused that the pool cannot do without.
+    /// A device that the pool needs refused.
     ///
     /// # Panics
     /// There is no such vdev; another thread panicked while it wrote a block of an intent log.

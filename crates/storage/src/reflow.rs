@@ -79,7 +79,7 @@ impl Storage {
     /// fails, nothing was overwritten that is read.
     ///
     /// # Errors
-    /// A device refused that the pool cannot do without.
+    /// A device that the pool needs refused.
     pub fn move_sectors(&self, vdev: u32, ranges: &[(u64, u64)]) -> Result<Result<(), Obstacle>, WriteError> {
         let (layout, leaves) = match self.expanding(vdev) {
             Ok(found) => found,

@@ -115,7 +115,7 @@ impl Storage {
     /// Writes a copy that a device missed. The block must be in use while this runs. Returns the bytes written.
     ///
     /// # Errors
-    /// A device refused that the pool cannot do without.
+    /// A device that the pool needs refused.
     pub fn write_missed(&self, missed: &Missed) -> Result<u64, WriteError> {
         self.write_over((&missed.dva, missed.born), missed.replica, &missed.bytes)
     }

@@ -1,4 +1,4 @@
-//! Reading blocks that several devices share, and what a vdev can do without.
+//! Reading blocks that several devices share, and devices that a vdev does not need.
 //!
 //! From:   the sides of a vdev with parity; what each leaf is known to lack.
 //! To:     `vdev`, which reads and verifies blocks; everybody who closes a device.

@@ -16,7 +16,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) buf: &'a mut [u8],
 }
 
-/// Carries out the reads that can be under way at the same time. Returns, in the order of `wanted`, their results, and `None` for those that the
+/// Carries out the reads that can be under way at the same time. Returns their results in the order of `wanted`, with
+/// `None` for reads that the
 /// caller must make by itself: their device is no file of the machine, has enough to do already, or the kernel has no io_uring.
 pub(crate) fn read(purpose: Purpose, wanted: &mut [Wanted<'_>]) -> Vec<Option<Result<(), ReadError>>> {
     let mut results: Vec<Option<Result<(), ReadError>>> = wanted.iter().map(|_| None).collect();

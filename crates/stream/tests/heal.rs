@@ -247,7 +247,7 @@ fn other_bytes_are_never_written() {
     assert_eq!((told.healed, told.lost), (0, 1));
     let place = format!("object {}, offset {}: ", id.0, 3 * RECORD);
     assert!(told.first_lost.as_ref().unwrap().starts_with(&place), "{told:?}");
-    // A block that can be read is not touched, whatever the stream says it should be.
+    // A block that can be read is not changed, even if the stream has other contents.
     let sound = block(&ground, "tank/fs@a", id, 4);
     assert!(!ground.pool().storage().verify_copies(&sound).lost);
     let said = |done: Result<Healing, Error>| done.unwrap_err().to_string();

@@ -104,7 +104,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Exists`] when replacing is refused; [`Error::NotEmpty`], [`Error::NotDir`],
-    /// [`Error::IsDir`] when what is in the way does not fit; [`Error::Invalid`] when a directory would come to
+    /// [`Error::IsDir`] when the node with the new name is of another kind; [`Error::Invalid`] when a directory would come to
     /// be inside itself; [`Error::CrossProject`].
     pub fn rename(
         &self,

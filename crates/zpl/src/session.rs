@@ -189,7 +189,7 @@ impl Session {
         self.live.set(settings);
     }
 
-    /// Whether nothing may be changed through this session, whatever the dataset says.
+    /// Whether this session is read-only, even if the dataset is not.
     #[must_use]
     pub fn read_only(&self) -> bool {
         self.live.read_only()

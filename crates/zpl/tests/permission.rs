@@ -1,7 +1,7 @@
 //! Permission checks of a session, compared with what the kernel does on a file system of its own: the same calls by the
 //! same users on the same tree give the same answers and leave the same modes and owners.
 //!
-//! The comparison needs root, which alone can act as other users. Without root it says so and checks nothing.
+//! The comparison needs root, which alone can act as other users. Without root it prints this and checks nothing.
 
 mod support;
 

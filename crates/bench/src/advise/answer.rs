@@ -60,7 +60,7 @@ pub struct Advice {
     pub others_cpu: Option<f64>,
     /// One for each configuration.
     pub rows: Vec<Row>,
-    /// The settings to use, for each purpose; the one that was asked for stands first.
+    /// The settings to use, for each purpose; the one for which the user asked comes first.
     pub picks: Vec<Pick>,
     /// Why the picks are unreliable; then nothing is recommended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,7 +140,7 @@ pub struct Pick {
     pub compression: String,
     /// Value for the property `recordsize`.
     pub recordsize: u64,
-    /// The figures that speak for it, in words.
+    /// The figures that support it, in words.
     pub why: String,
     /// Command for a new dataset.
     pub create: String,

@@ -139,7 +139,7 @@ impl Material {
         !self.stopped && !self.cut && !self.thinned && self.lost_files() == 0
     }
 
-    /// For how many bytes each one of a file stands that can be looked at.
+    /// The number of bytes of a file that each examined byte represents.
     pub(crate) fn weight(&self, file: &FileEntry) -> f64 {
         let of_pieces = self.stands_for(file) as f64 / file.data_bytes().max(1) as f64;
         of_pieces * (self.bytes as f64 / self.remembered.max(1) as f64)

@@ -47,7 +47,7 @@ pub(crate) struct Stratum {
     pub(crate) kind: String,
     /// Pieces in it that can be drawn.
     pub(crate) pieces: u64,
-    /// These and those that they stand for.
+    /// Number of these pieces and of the pieces that they represent.
     pub(crate) population: f64,
     /// Bytes of all of these.
     pub(crate) bytes: f64,

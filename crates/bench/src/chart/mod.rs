@@ -164,7 +164,7 @@ struct Axes<'a> {
     y: &'a Axis,
 }
 
-/// How words stand at a place: their size and colour, and which of their corners or sides is at the place.
+/// The style of words: their size and colour, and which of their corners or sides is at the given place.
 struct Words {
     size: f64,
     color: RGBColor,

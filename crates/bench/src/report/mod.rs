@@ -116,7 +116,7 @@ pub struct Recommendation {
     pub recordsize: u64,
     /// The command that sets it; empty when nothing can be recommended.
     pub command: String,
-    /// The figures that speak for it, in words.
+    /// The figures that support it, in words.
     pub reason: String,
 }
 

@@ -57,7 +57,7 @@ fn seek(owner: Owner, key: &str, hit: impl Fn(&str, u64) -> bool) -> Option<(Str
     })
 }
 
-/// What stands behind a property that names a user or group which is not there.
+/// The end of the message about a property that names a missing user or group.
 const NOBODY: &str = "' has an invalid user/group name";
 
 /// What a failure that names a property of an unknown user or group probably should have named.

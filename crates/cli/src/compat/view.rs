@@ -142,7 +142,7 @@ pub struct VdevView {
     pub used_by: Option<String>,
     /// The device is written, and misses data that was written before.
     pub resilvers: bool,
-    /// Children that it can do without.
+    /// Number of children that may be missing.
     pub spare: usize,
     pub children: Vec<VdevView>,
 }

@@ -51,7 +51,7 @@ fn read(args: &Parsed) -> Options {
     }
 }
 
-/// The columns that a narrow terminal does without, the least important first.
+/// The columns that are left out if the terminal is too narrow, the least important first.
 const RANK: &[&str] = &["TIMESTAMP"];
 
 /// Runs `zfs holds`.

@@ -80,7 +80,7 @@ fn read(args: &Parsed) -> Options {
 const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 const SPACE: [&str; 7] = ["name", "available", "used", "usedsnap", "usedds", "usedrefreserv", "usedchild"];
 
-/// Columns that a terminal which is too narrow does without, the first one first.
+/// Columns that are left out if the terminal is too narrow, the first one first.
 const RANK: &[&str] = &["MOUNTPOINT", "REFER", "AVAIL", "USED"];
 
 /// Runs `zfs list`.

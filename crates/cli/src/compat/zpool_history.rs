@@ -49,7 +49,7 @@ fn run(call: &Call, console: &mut Console) -> Result<(), Failure> {
     let mut known: BTreeMap<u64, Option<String>> = BTreeMap::new();
     let mut user = |who| known.entry(who).or_insert_with(|| name_of(Owner::User, who)).clone();
     let mut pools = Map::new();
-    // By name and each once, in whatever order they were named.
+    // Sorted by name, and each pool once.
     for name in pools_named(call, console)?.into_iter().collect::<BTreeSet<_>>() {
         let session = open::open_pool(&name, call.around, Intent::Read)?;
         let events = session.pool().history().map_err(|error| Action::Open(&name).failed(error))?;

@@ -82,7 +82,7 @@ fn read(args: &Parsed) -> Options {
 const DEFAULT: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
 
-/// Columns that a terminal which is too narrow does without, the first one first.
+/// Columns that are left out if the terminal is too narrow, the first one first.
 const RANK: &[&str] = &["EXPANDSZ", "CKPOINT", "ALTROOT", "DEDUP", "FRAG", "ALLOC"];
 
 /// Runs `zpool list`.

@@ -88,7 +88,7 @@ pub fn run(args: &Advise, around: &Surroundings, console: &mut Console) -> Resul
     Ok(0)
 }
 
-/// Columns that a terminal which is too narrow does without, the first one first.
+/// Columns that are left out if the terminal is too narrow, the first one first.
 const RANK: [&str; 5] = ["decompress", "compress", "±", "compressratio", "limit"];
 
 /// Prints an answer with wrapped sentences. Its table fits the page unless it is to be `wide`.

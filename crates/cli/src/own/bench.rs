@@ -286,7 +286,7 @@ impl Outputs {
         begun.collect::<Result<_, _>>().map(Outputs)
     }
 
-    /// Writes each, whatever becomes of the others.
+    /// Writes each, even if others cannot be written.
     fn write(self, report: &Report) -> Result<(), Failure> {
         let mut lines = Vec::new();
         for (output, form) in self.0 {

@@ -58,7 +58,7 @@ pub fn run(args: &Usage, around: &Surroundings, console: &mut Console) -> Result
     for place in &args.places {
         let mut lines = gather(args, (place, &pools), console)?;
         heading.take().map_or(Ok(()), |heading| console.line(heading))?;
-        // The place itself stands first.
+        // The place itself comes first.
         lines.sort_by(|a, b| {
             let by_size = || b.sum.disk.cmp(&a.sum.disk).then_with(|| a.path.cmp(&b.path));
             (a.depth > 0).cmp(&(b.depth > 0)).then_with(by_size)

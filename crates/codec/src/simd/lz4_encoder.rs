@@ -5,7 +5,7 @@
 //! (DNA as text). A pool must have the ratio that OpenZFS would give it, so this encoder has the same match finder. The
 //! reference library decodes.
 //!
-//! Only loads from the source are unchecked; whatever is written is written through slices.
+//! Only loads from the source are unchecked; all writes go through slices.
 //!
 //! Source: docs/format/02-blocks-checksums-compression.md §5; LZ4 block format (sequences of a token, literals,
 //! a two-byte offset and lengths above 15 in further bytes).
@@ -84,7 +84,7 @@ fn slot<const SLOTS: usize>(bytes: u32) -> usize {
     (bytes.wrapping_mul(2_654_435_761) >> (32 - SLOTS.ilog2())) as usize % SLOTS
 }
 
-/// Where the encoder stands between two pieces.
+/// The state of the encoder between two pieces.
 struct State {
     out: usize,
     literals_from: usize,

@@ -94,7 +94,7 @@ impl Objset {
     }
 }
 
-/// Slots taken by whatever starts at `slot`; 1 for a free one.
+/// Number of slots of the dnode that starts at `slot`; 1 for a free slot.
 pub(crate) fn slots_at(block: &[u8], slot: usize) -> usize {
     let at = slot * SLOT;
     match (block.get(at), block.get(at + 0x0c)) {

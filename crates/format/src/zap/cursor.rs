@@ -51,7 +51,7 @@ impl Position {
         self.hash >> (64 - hash_bits) | (self.cd as u64) << hash_bits
     }
 
-    /// The place a cookie stands for; `None` for [`END`]. Every other number is some place.
+    /// The place that a cookie means; `None` for [`END`]. Every other number means a place.
     #[must_use]
     pub const fn from_cookie(cookie: u64, hash_bits: u32) -> Option<Position> {
         if cookie == END {

@@ -70,7 +70,7 @@ pub(crate) fn swap(block: &mut [u8]) {
     }
 }
 
-/// The name that stands for `number` in "int" ZAPs (deadlists, clones, the unlinked set): lower-case hex.
+/// The name of `number` in "int" ZAPs (deadlists, clones, the unlinked set): lower-case hex.
 ///
 /// Source: docs/format/04-zap.md §4.
 #[must_use]

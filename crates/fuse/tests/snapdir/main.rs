@@ -70,7 +70,7 @@ impl Snapshots for Bed {
         self.mounted().renamed_snapshot(from.as_bytes());
     }
 
-    /// The kernel forgets in its own time.
+    /// The kernel forgets nodes at times of its own choice.
     fn expect_open(&self, count: usize) {
         wait_until("another number of snapshots is open", || self.mounted().open_snapshots() == count);
     }
@@ -149,7 +149,7 @@ fn a_snapshot_is_read_while_the_head_changes() {
     sparse.seek(SeekFrom::Start(5 << 20)).unwrap();
     sparse.read_to_string(&mut end).unwrap();
     assert_eq!(end, "end");
-    // Out of the snapshot into the head, by whatever way the kernel takes.
+    // A copy from the snapshot into the head, in any way that the kernel chooses.
     let (from, to) =
         (File::open(within.join("large")).unwrap(), File::create(bed.at().join("back")).unwrap());
     let mut left = 3_000_001;

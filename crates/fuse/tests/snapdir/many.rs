@@ -64,7 +64,7 @@ fn many_snapshots_are_listed_but_not_opened() {
     for (i, leaf) in wanted.iter().enumerate() {
         assert_eq!(fs::read_to_string(bed.within(leaf).join("number")).unwrap(), i.to_string());
     }
-    // The kernel forgets beside it, in its own time.
+    // Meanwhile the kernel forgets nodes, at times of its own choice.
     wait_until("too many are open", || bed.mounted().open_snapshots() <= 40);
     // A listing continues at its place while other snapshots are destroyed.
     let mut rest = fs::read_dir(&list).unwrap();

@@ -91,7 +91,7 @@ fn a_removed_file_lives_as_long_as_somebody_has_it_open() {
     bed.pool().sync().unwrap();
     let before = objects();
     drop(file);
-    // The kernel says so when it likes.
+    // The kernel reports this at a time of its own choice.
     wait_until("the file is not freed", || {
         bed.pool().sync().unwrap();
         objects() < before

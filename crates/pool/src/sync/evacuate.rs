@@ -253,7 +253,7 @@ impl Syncing<'_> {
     /// lead to the vdev that is being removed. `false` if a block cannot be read.
     ///
     /// # Errors
-    /// A device that the pool cannot do without refuses to be written.
+    /// A device that the pool needs refuses a write.
     pub fn copy_again(&mut self) -> Result<bool> {
         let Some(vdev) = self.state.evacuating.as_ref().map(Evacuating::vdev) else { return Ok(true) };
         let copies = self.state.allocator.evacuated().cloned().unwrap_or_default();

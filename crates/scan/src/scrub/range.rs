@@ -37,7 +37,7 @@ pub struct Births {
 /// If the stored times cannot be read.
 pub(super) fn births_between(pool: &Pool, start: Option<u64>, end: Option<u64>) -> Result<Births> {
     let times = times(pool)?;
-    // A clock may have been set back: between the dates lies whatever has one such time.
+    // A clock may have been set back. Every txg with a time between the dates belongs to the range.
     let before = |date: u64| {
         let first = times.iter().filter(|(time, _)| *time >= date).map(|(_, txg)| *txg).min();
         let earlier = times.iter().map(|(_, txg)| *txg).filter(|txg| first.is_none_or(|first| *txg < first));

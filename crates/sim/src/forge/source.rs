@@ -34,7 +34,7 @@ pub struct Place {
     pub blkid: u64,
 }
 
-/// Where a pointer stands.
+/// The place of a pointer.
 #[derive(Clone, Copy)]
 pub(super) enum Holder {
     /// In the uberblocks.
@@ -178,7 +178,7 @@ impl Source {
         self.blocks[block].embedded
     }
 
-    /// The pointer to a block, as it stands in the block above.
+    /// The pointer to a block, as it is in the block above.
     #[must_use]
     pub fn pointer(&self, block: usize) -> Block {
         self.blocks[block].ptr

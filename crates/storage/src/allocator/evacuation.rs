@@ -55,7 +55,7 @@ impl Allocator {
         Some(copies)
     }
 
-    /// The vdev leaves, whatever is allocated on it: all of it was copied. Returns the copies.
+    /// Removes the vdev, even if space on it is allocated, because all data was copied. Returns the copies.
     ///
     /// # Panics
     /// If no vdev is being removed.

@@ -130,7 +130,7 @@ impl Metaslab {
         self.deferred
     }
 
-    /// Bytes that could be handed out now, in whatever pieces.
+    /// Bytes that could be allocated now, in pieces of any size.
     #[must_use]
     pub const fn allocatable(&self) -> u64 {
         self.size - self.allocated - self.deferred

@@ -114,7 +114,7 @@ impl Space {
         self.size - self.allocated
     }
 
-    /// Bytes that can be handed out now, in whatever pieces.
+    /// Bytes that can be allocated now, in pieces of any size.
     #[must_use]
     pub const fn allocatable(self) -> u64 {
         self.size - self.allocated - self.deferred

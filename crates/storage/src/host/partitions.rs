@@ -5,7 +5,7 @@
 //! Source: UEFI specification 2.10, chapter 5; for the MBR and its extended partitions fdisk(8).
 //!
 //! The crates for this (`gpt` 4.1, `gptman` 3.1) allocate as much memory as a table asks for, or panic, before a checksum
-//! proves anything. This module reads a bounded number of bytes whatever the table says.
+//! proves anything. This module reads a bounded number of bytes from any table.
 
 use std::ffi::OsString;
 use std::io;

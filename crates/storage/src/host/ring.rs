@@ -58,7 +58,8 @@ pub(crate) fn is_available() -> bool {
     })
 }
 
-/// Carries out all reads, as many as possible at the same time, and waits for them. `ended` is called with the result of each, by its number, as
+/// Carries out all reads, as many as possible at the same time, and waits for them. `ended` is called with the number and
+/// the result of each read as
 /// soon as it is known.
 pub(crate) fn read_all(requests: &mut [Request<'_>], ended: &mut dyn FnMut(usize, io::Result<()>)) {
     for (batch, requests) in requests.chunks_mut(ENTRIES as usize).enumerate() {

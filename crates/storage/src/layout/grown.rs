@@ -76,7 +76,7 @@ impl Grown {
         Raidz { width: self.now.width - u64::from(self.motion.is_some()), ..self.now }
     }
 
-    /// A spread that leaves enough room for whatever is placed now.
+    /// A spread that leaves enough room for all new blocks.
     pub(super) fn roomiest(&self) -> Raidz {
         let newest = self.newest();
         Raidz { width: newest.width - u64::from(self.is_settling), ..newest }

@@ -177,7 +177,7 @@ impl Meter {
         self.outstanding.forget_late();
     }
 
-    /// A write stands in the queue.
+    /// A write enters the queue.
     pub(crate) fn enqueued(&self) {
         self.timing.enqueued();
     }

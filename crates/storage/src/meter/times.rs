@@ -213,7 +213,7 @@ impl Timing {
         Underway { timing: self, purpose, waited: None, began: Instant::now() }
     }
 
-    /// A write stands in the queue.
+    /// A write is in the queue.
     pub(super) fn enqueued(&self) {
         self.pending.count(Purpose::AsyncWrite as usize);
     }

@@ -79,7 +79,7 @@ fn acl_allows(acl: &PosixAcl, gid: u32, caller: &Caller, wanted: Access) -> bool
     !is_member && wanted.within(perm_of(PosixTag::Other).unwrap_or(0))
 }
 
-/// Whether mode and ACL grant `wanted`, whatever capabilities the caller has.
+/// Whether mode and ACL grant `wanted`. Capabilities of the caller do not count.
 fn bits_allow(node: &Protection, caller: &Caller, wanted: Access) -> bool {
     if caller.uid == node.uid {
         return wanted.within(node.mode >> 6 & 7);

@@ -112,7 +112,7 @@ fn read(args: &Parsed) -> Options {
 /// Rounds after which the headings come again.
 const PAGE: u64 = 20;
 
-/// A line: a pool or vdev, how deep it stands, its space where it has its own.
+/// A line: a pool or vdev, its depth in the tree, and its space if it has its own.
 struct Line {
     name: String,
     /// The pool, or the pool of the vdev.

@@ -68,7 +68,7 @@ impl Output {
         Ok(Output { path: place, target })
     }
 
-    /// Writes it. On an error whatever was there before still is.
+    /// Writes the output. On an error the earlier file stays.
     ///
     /// # Errors
     /// It cannot be written.

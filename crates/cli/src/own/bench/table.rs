@@ -8,7 +8,7 @@ use crate::out::Console;
 /// Columns with the same value in each row are left out of the table on a terminal; the lines below it name them.
 const DROPPED_IF_ALIKE: [&str; 4] = ["recordsize", "threads", "logical", "verified"];
 
-/// Columns that a terminal which is too narrow does without, the first one first.
+/// Columns that are left out if the terminal is too narrow, the first one first.
 const RANK: [&str; 7] =
     ["compressratio", "write CPU s", "read CPU s", "write time", "read time", "verified", "space"];
 

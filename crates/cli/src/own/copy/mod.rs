@@ -107,7 +107,7 @@ pub fn run(cp: &Cp, around: &Surroundings, console: &mut Console) -> Result<u8, 
         let policy = Policy { preserve: cp.preserve, umask: around.umask(), latest: None, resume: cp.resume };
         let manner = Manner { outside: None, policy, progress: &progress, stop: &stop };
         let copied = copy(cp, &pools, manner, console);
-        // The copied files are kept, whatever else went wrong.
+        // The copied files are kept, even if other files failed.
         let finished = pools.finish();
         progress.settle();
         (copied, finished)

@@ -24,7 +24,7 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("POSIXLY_CORRECT", "options end at the first operand"),
 ];
 
-/// Text as it stands: no letter of it is a request.
+/// Text without requests: all its characters are escaped where needed.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (n, line) in text.split('\n').enumerate() {

@@ -217,7 +217,7 @@ impl<R: Read> Archive<R> {
         })
     }
 
-    /// The pieces of data of a file with holes, which stand before its bytes.
+    /// The list of the pieces of data of a file with holes. It precedes the data.
     pub fn map(&mut self, size: u64) -> Result<Vec<(u64, u64)>, Broken> {
         const BAD: Broken = Broken::Damaged("the map of a file with holes");
         let mut numbers = MapNumbers { archive: self, block: Vec::new(), at: 0 };

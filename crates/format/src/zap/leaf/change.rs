@@ -147,7 +147,7 @@ fn release(raw: &mut [u8], chunks: &[u16], mut head: u16) {
     LE.put_u16(raw, AT_FREELIST, head);
 }
 
-/// Replaces the value of `key`, of whatever length and width.
+/// Replaces the value of `key`. The new value may have another length and width.
 ///
 /// # Errors
 /// [`LeafError`]; the block is unchanged.
