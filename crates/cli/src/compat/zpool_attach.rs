@@ -96,6 +96,11 @@ pub(super) fn join(
     let path = place_of(&view, old, new);
     let widened = raidz_at(&view, old).filter(|_| !replaces);
     drop(view);
+    if let Err(error) = std::fs::metadata(pool::backing_file(&path))
+        && error.kind() == std::io::ErrorKind::NotFound
+    {
+        return Err(Failure::refused(format!("cannot resolve path '{}'", path.display())));
+    }
     check_use(std::slice::from_ref(&path), options.force, Action::Create(pool), call)?;
     if let Some(vdev) = widened {
         return negative(console, change.widen(vdev, &path, options));
