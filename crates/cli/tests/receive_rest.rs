@@ -335,6 +335,13 @@ fn the_snapshots_of_a_copy_are_pruned_and_none_is_made_there() {
     let refused = keep(&["usb/copy"]);
     assert!(refused.status == 1 && refused.err.contains("--prune"), "{refused:?}");
     assert_eq!(names(&bed, "usb/copy"), before);
+    // A dataset beside the copy gets its own, and so does the one above.
+    let above = bed.run(&["snapshots", "--keep", "1h", "-r", "usb"]);
+    assert!(
+        above.err.contains("'usb/copy' is a copy") && above.out.starts_with("created usb@auto-"),
+        "{above:?}"
+    );
+    assert_eq!((above.status, names(&bed, "usb/copy")), (0, before.clone()));
     let said = keep(&["--prune", "usb/copy"]).good();
     assert!(said.lines().all(|line| line.starts_with("destroyed usb/copy@")), "{said}");
     let left = names(&bed, "usb/copy");

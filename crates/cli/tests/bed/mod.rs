@@ -170,8 +170,7 @@ impl Bed {
 
     /// Everything below a local folder, as `oracle/manifest` describes it.
     pub fn manifest(&self, folder: &str) -> Vec<Value> {
-        let output =
-            Command::new("python3").arg(root().join("oracle/manifest")).arg(self.path(folder)).output();
+        let output = Command::new(root().join("oracle/manifest")).arg(self.path(folder)).output();
         Done::from(output.expect("python3 is here")).objects()
     }
 }

@@ -4,6 +4,8 @@
 //! To:     one new snapshot if one is due, and fewer old ones. A snapshot that this command did not make, one that was renamed,
 //!         one that is held, and one that has clones always stays.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -75,7 +77,7 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
     let there = there.collect::<Result<Vec<_>, _>>()?;
     let made = match args.prune {
         true => Vec::new(),
-        false => due(args, &zfs, &there, (now, &zone))?,
+        false => due(args, &zfs, &there, &Moment { now, zone: zone.clone() }, console)?,
     };
     make(args, &zfs, &made, console)?;
     let mut removed: Vec<String> = Vec::new();
@@ -113,33 +115,79 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
     Ok(())
 }
 
-/// The whole names of the snapshots that are due. A dataset that is new gets its first one, though those beside it have theirs.
+/// The full names of the snapshots that are due. A new dataset gets its first one even when the others have theirs. A copy below
+/// the dataset gets none.
 ///
 /// # Errors
-/// One of the datasets is a copy that backups fill.
+/// The dataset itself is a copy that backups fill.
 fn due(
     args: &Snapshots,
     zfs: &Zfs,
     all: &[(String, Vec<Existing>)],
-    (now, zone): (i64, &TimeZone),
+    moment: &Moment,
+    console: &mut Console,
 ) -> Result<Vec<String>, Failure> {
     let name = name_now(AUTO);
+    let filled = filled(zfs, &args.dataset, args.recursive)?;
     let mut due = Vec::new();
     for (dataset, there) in all {
-        if let Some(copied) = there.iter().find(|one| is_copied(one))
-            && zfs.read(&["get", "-H", "-o", "value", "readonly", dataset])?.trim() == "on"
-        {
-            let line =
-                format!("'{dataset}' is a copy that 'cenote backup' fills: it has '@{}'", copied.name());
+        let is_filled = match filled.get(dataset) {
+            Some(Filled::Receiving) => true,
+            Some(Filled::ReadOnly) => there.iter().any(is_copied),
+            None => false,
+        };
+        if is_filled && *dataset == args.dataset {
+            let line = format!("'{dataset}' is a copy that 'cenote backup' fills");
             return Err(Failure::refused(line)
                 .hint("a snapshot of its own would stop the next backup; --prune removes old ones there"));
         }
+        if is_filled {
+            console.note(&format!(
+                "'{dataset}' is a copy that 'cenote backup' fills: no snapshot is made there"
+            ));
+            continue;
+        }
         let last = there.iter().rfind(|one| is_ours(one));
-        if args.keep.is_due(last.map(|one| one.created), now, zone) {
+        if args.keep.is_due(last.map(|one| one.created), moment.now, &moment.zone) {
             due.push(format!("{dataset}@{name}"));
         }
     }
     Ok(due)
+}
+
+/// When the command runs.
+struct Moment {
+    /// Seconds since 1970.
+    now: i64,
+    /// The time zone in which days begin.
+    zone: TimeZone,
+}
+
+/// Why a dataset may be a copy.
+enum Filled {
+    /// It holds a part of a stream, and `zfs snapshot` refuses it.
+    Receiving,
+    /// It is read-only. So are datasets that are no copies.
+    ReadOnly,
+}
+
+/// The datasets at and below `top` that may be copies.
+fn filled(zfs: &Zfs, top: &str, recursive: bool) -> Result<HashMap<String, Filled>, Failure> {
+    let mut words = vec!["list", "-H", "-o", "name,readonly,receive_resume_token", "-t", "filesystem,volume"];
+    words.extend(recursive.then_some("-r"));
+    words.push(top);
+    let text = zfs.read(&words)?;
+    let of_line = |line: &str| {
+        let mut cells = line.split('\t');
+        let (name, readonly, token) = (cells.next()?, cells.next()?, cells.next()?);
+        let filled = match (readonly, token) {
+            (_, token) if token.len() > 1 => Filled::Receiving,
+            ("on", _) => Filled::ReadOnly,
+            _ => return None,
+        };
+        Some((name.to_owned(), filled))
+    };
+    Ok(text.lines().filter_map(of_line).collect())
 }
 
 /// Makes the snapshots that are due, all in one transaction group.
