@@ -15,7 +15,7 @@ use format::zap::parse_int_key;
 use format::znode::{Dirent, Znode, pflags};
 use format::{ObjectId, ObjectType, dnode};
 
-use crate::dir::can_be;
+use crate::dir::is_one_name;
 use crate::owner::OBJECTS;
 use crate::stat::is_kind;
 use crate::volume::{DATA, PROPERTIES, Volume};
@@ -321,7 +321,7 @@ impl Check<'_> {
                 }
             };
             entries += 1;
-            if !can_be(&entry.name) {
+            if !is_one_name(&entry.name) {
                 self.problem(Problem::EntryName { dir, name: entry.name.clone() });
             }
             let dirent = match Dirent::decode(entry.number().unwrap_or(0)) {

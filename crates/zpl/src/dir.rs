@@ -43,8 +43,9 @@ pub(crate) struct Found {
     kind: u8,
 }
 
-/// Whether an entry of a directory on disk can have this name.
-pub(crate) fn can_be(name: &[u8]) -> bool {
+/// Whether `name` is one name of a directory entry, and not a path or a special name.
+#[must_use]
+pub fn is_one_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0))
 }
 
@@ -239,7 +240,7 @@ impl Filesystem {
         let number = entry.number().ok_or(Corrupt::new("width of a directory entry", 0)).map_err(bad())?;
         let dirent = Dirent::decode(number).map_err(bad())?;
         // Programs that copy the tree make paths from these names.
-        if !can_be(&entry.name) {
+        if !is_one_name(&entry.name) {
             return Err(bad()(Corrupt::new("name of a directory entry", entry.name.len() as u64)));
         }
         let after = Position::after(entry.position.hash, entry.position.cd);

@@ -54,7 +54,7 @@ mod xattr_log;
 
 pub use clone::Place;
 pub use create::NewNode;
-pub use dir::{CONTROL, DirEntry, NAME_MAX, Name};
+pub use dir::{CONTROL, DirEntry, NAME_MAX, Name, is_one_name};
 pub use dmu::rank;
 pub use error::{Error, NotCloned, Result};
 pub use format::znode::{Time, pflags};

@@ -12,7 +12,6 @@ use zpl::rank::{MutexHeld, RankedMutex};
 
 use super::error::CopyError;
 use super::facts::Facts;
-use super::folder::is_one_name;
 use super::node::{Child, Node};
 use super::progress::Progress;
 use super::sink::{Policy, Sink, Wanted};
@@ -187,7 +186,7 @@ impl<'a, S: Sink> Engine<'a, S> {
     ) {
         let Child { name, node, kind } = child;
         // Only the name of a root may be empty: its contents are copied.
-        if !name.is_empty() && !is_one_name(&name) {
+        if !name.is_empty() && !zpl::is_one_name(&name) {
             return self.fail(&node.shown(), &CopyError::source("its name is no name of a file"));
         }
         let facts = match kind {

@@ -69,12 +69,6 @@ impl Drop for Folder {
     }
 }
 
-/// Whether `name` is one name of a directory entry, and not a path or a special name.
-#[must_use]
-pub fn is_one_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0))
-}
-
 /// The process that was writing a file under a temporary name of copies; `None` for other names.
 pub fn writer_of(name: &[u8]) -> Option<u32> {
     let name = std::str::from_utf8(name).ok()?;
@@ -90,7 +84,7 @@ pub fn temporary(number: u64) -> Vec<u8> {
 
 /// A name as the system takes it; an error for everything that is no single name.
 fn checked(name: &[u8]) -> Result<&OsStr, Errno> {
-    if is_one_name(name) { Ok(OsStr::from_bytes(name)) } else { Err(Errno::INVAL) }
+    if zpl::is_one_name(name) { Ok(OsStr::from_bytes(name)) } else { Err(Errno::INVAL) }
 }
 
 /// A path by which the system reaches the file behind a descriptor that was opened with `O_PATH`, whatever has its name by now.
@@ -262,9 +256,9 @@ mod tests {
     #[test]
     fn only_single_names_are_names() {
         for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b"] {
-            assert!(!is_one_name(bad), "{bad:?}");
+            assert!(!zpl::is_one_name(bad), "{bad:?}");
         }
-        assert!(is_one_name(b"...") && is_one_name(b"a b\n\xff"));
+        assert!(zpl::is_one_name(b"...") && zpl::is_one_name(b"a b\n\xff"));
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl ToLocal {
         create: impl Fn(&OwnedFd, &[u8]) -> Result<OwnedFd, Errno>,
         complete: impl FnOnce(OwnedFd) -> Result<(), CopyError>,
     ) -> Result<Made, CopyError> {
-        if !folder::is_one_name(name) {
+        if !zpl::is_one_name(name) {
             return Err(CopyError::destination("its name is no name of a file"));
         }
         let at = dir.descriptor().map_err(writing)?;
@@ -386,7 +386,7 @@ impl Sink for ToLocal {
     }
 
     fn make_dir(&self, dir: &Arc<Folder>, name: &[u8], wanted: &Wanted) -> Result<Arc<Folder>, CopyError> {
-        if !folder::is_one_name(name) {
+        if !zpl::is_one_name(name) {
             return Err(CopyError::destination("its name is no name of a folder"));
         }
         let at = dir.descriptor().map_err(writing)?;

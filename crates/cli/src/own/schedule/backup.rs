@@ -91,6 +91,7 @@ pub fn run(args: &Backup, around: &Surroundings, console: &mut Console) -> Resul
         return Err(Failure::refused(format!("'{name}' lies in '{top}': a backup belongs in another place")));
     }
     let datasets = datasets(&zfs, top, args.recursive)?;
+    let datasets: Vec<String> = datasets.into_iter().map(|listed| listed.name).collect();
     expect_place(&zfs, top, &destination)?;
     let is_new = given.is_none();
     let name = match given {

@@ -71,15 +71,29 @@ fn parse(text: &str) -> Vec<Existing> {
     all
 }
 
+/// A file system or volume, with what decides whether it may get snapshots.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub name: String,
+    pub is_read_only: bool,
+    /// It holds a part of a stream, and `zfs snapshot` refuses it.
+    pub is_receiving: bool,
+}
+
 /// The datasets at and below `dataset`, parents first; without `recursive`, `dataset` alone.
 ///
 /// # Errors
 /// The message of `zfs list`.
-pub(super) fn datasets(zfs: &Zfs, dataset: &str, recursive: bool) -> Result<Vec<String>, Failure> {
-    let mut words = vec!["list", "-H", "-o", "name", "-t", "filesystem,volume"];
+pub(super) fn datasets(zfs: &Zfs, dataset: &str, recursive: bool) -> Result<Vec<Listed>, Failure> {
+    let mut words = vec!["list", "-H", "-o", "name,readonly,receive_resume_token", "-t", "filesystem,volume"];
     words.extend(recursive.then_some("-r"));
     words.push(dataset);
-    Ok(zfs.read(&words)?.lines().map(str::to_owned).collect())
+    let of_line = |line: &str| {
+        let mut cells = line.split('\t');
+        let (name, readonly, token) = (cells.next()?.to_owned(), cells.next()?, cells.next()?);
+        Some(Listed { name, is_read_only: readonly == "on", is_receiving: token.len() > 1 })
+    };
+    Ok(zfs.read(&words)?.lines().filter_map(of_line).collect())
 }
 
 #[cfg(test)]

@@ -4,13 +4,11 @@
 //! To:     one new snapshot if one is due, and fewer old ones. A snapshot that this command did not make, one that was renamed,
 //!         one that is held, and one that has clones always stays.
 
-use std::collections::HashMap;
-
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
-use super::existing::{Existing, datasets, snapshots_of};
+use super::existing::{Existing, Listed, datasets, snapshots_of};
 use super::policy::Policy;
 use super::{AUTO, BACKUP, MADE_BY, is_named, name_now};
 use crate::around::Surroundings;
@@ -73,15 +71,15 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
     let zone = TimeZone::system();
     let now = Timestamp::now().as_second();
     let datasets = datasets(&zfs, &args.dataset, args.recursive)?;
-    let there = datasets.into_iter().map(|dataset| snapshots_of(&zfs, &dataset).map(|all| (dataset, all)));
+    let there = datasets.into_iter().map(|listed| snapshots_of(&zfs, &listed.name).map(|all| (listed, all)));
     let there = there.collect::<Result<Vec<_>, _>>()?;
     let made = match args.prune {
         true => Vec::new(),
-        false => due(args, &zfs, &there, &Moment { now, zone: zone.clone() }, console)?,
+        false => due(args, &there, &Moment { now, zone: zone.clone() }, console)?,
     };
     make(args, &zfs, &made, console)?;
     let mut removed: Vec<String> = Vec::new();
-    for (dataset, mut ours) in there {
+    for (Listed { name: dataset, .. }, mut ours) in there {
         ours.retain(|one| is_ours(one) || args.prune && is_sent(one));
         let mut times: Vec<i64> = ours.iter().map(|one| one.created).collect();
         // The policy also counts the new snapshot, including one that a dry run would make.
@@ -122,20 +120,15 @@ pub fn run(args: &Snapshots, around: &Surroundings, console: &mut Console) -> Re
 /// The dataset itself is a copy that backups fill.
 fn due(
     args: &Snapshots,
-    zfs: &Zfs,
-    all: &[(String, Vec<Existing>)],
+    all: &[(Listed, Vec<Existing>)],
     moment: &Moment,
     console: &mut Console,
 ) -> Result<Vec<String>, Failure> {
     let name = name_now(AUTO);
-    let filled = filled(zfs, &args.dataset, args.recursive)?;
     let mut due = Vec::new();
-    for (dataset, there) in all {
-        let is_filled = match filled.get(dataset) {
-            Some(Filled::Receiving) => true,
-            Some(Filled::ReadOnly) => there.iter().any(is_copied),
-            None => false,
-        };
+    for (listed, there) in all {
+        let dataset = &listed.name;
+        let is_filled = listed.is_receiving || listed.is_read_only && there.iter().any(is_copied);
         if is_filled && *dataset == args.dataset {
             let line = format!("'{dataset}' is a copy that 'cenote backup' fills");
             return Err(Failure::refused(line)
@@ -161,33 +154,6 @@ struct Moment {
     now: i64,
     /// The time zone in which days begin.
     zone: TimeZone,
-}
-
-/// Why a dataset may be a copy.
-enum Filled {
-    /// It holds a part of a stream, and `zfs snapshot` refuses it.
-    Receiving,
-    /// It is read-only. So are datasets that are no copies.
-    ReadOnly,
-}
-
-/// The datasets at and below `top` that may be copies.
-fn filled(zfs: &Zfs, top: &str, recursive: bool) -> Result<HashMap<String, Filled>, Failure> {
-    let mut words = vec!["list", "-H", "-o", "name,readonly,receive_resume_token", "-t", "filesystem,volume"];
-    words.extend(recursive.then_some("-r"));
-    words.push(top);
-    let text = zfs.read(&words)?;
-    let of_line = |line: &str| {
-        let mut cells = line.split('\t');
-        let (name, readonly, token) = (cells.next()?, cells.next()?, cells.next()?);
-        let filled = match (readonly, token) {
-            (_, token) if token.len() > 1 => Filled::Receiving,
-            ("on", _) => Filled::ReadOnly,
-            _ => return None,
-        };
-        Some((name.to_owned(), filled))
-    };
-    Ok(text.lines().filter_map(of_line).collect())
 }
 
 /// Makes the snapshots that are due, all in one transaction group.
